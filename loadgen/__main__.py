@@ -1,0 +1,109 @@
+"""`python -m loadgen`: Hydra composes, our own loop runs. The only module that knows Hydra.
+
+The function under hydra.main only collects; when Hydra has returned, all runs are checked before anything starts, and
+`grid` measures them. Results go to stdout, progress and complaints to stderr, the exit code says how it ended.
+"""
+
+import importlib.resources
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+import server
+from loadgen import checks, grid, overrides, secret, store
+from loadgen.errors import ConfigError, LoadgenError
+
+FOLDER_KEYS = ("hydra.run.dir=", "hydra.sweep.dir=")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line `argv`; the exit code (see README)."""
+    try:
+        _same_checkout()
+        collected = compose(overrides.prepare(sys.argv[1:] if argv is None else argv))
+        if not collected.runs:
+            return 0
+        return grid.run_all(collected)
+    except LoadgenError as error:
+        print(f"loadgen: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def compose(arguments: list[str]) -> grid.Collected:
+    """Have Hydra compose every run of the command line and check each. Raises ConfigError; starts nothing."""
+    found: list[tuple[Any, Path]] = []
+    about: dict[str, Any] = {}
+
+    @hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")
+    def collect(composed: DictConfig) -> None:
+        hydra_config = HydraConfig.get()
+        sweep = hydra_config.mode is not None and hydra_config.mode.name == "MULTIRUN"
+        about["root"] = Path(hydra_config.sweep.dir if sweep else hydra_config.run.dir).absolute()
+        about["chosen"] = any(text.lstrip("+").startswith(FOLDER_KEYS) for text in hydra_config.overrides.hydra)
+        found.append((OmegaConf.to_container(composed, resolve=True), Path(hydra_config.runtime.output_dir)))
+
+    try:
+        _call(collect, arguments)
+        runs = [_run(composed, folder) for composed, folder in found]
+        for composed, _ in found:
+            secret.refuse_secrets(composed)
+    except ConfigError:
+        store.remove_empty(about.get("root"), [folder for _, folder in found])
+        raise
+    return grid.Collected(tuple(runs), about.get("root", Path()), about.get("chosen", False), shell_line(arguments))
+
+
+def _call(collect: Any, arguments: list[str]) -> None:
+    """Call Hydra's function with its complaints raised instead of printed, and turned into one sentence."""
+    before, sys.argv = sys.argv, ["loadgen", *arguments]
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        collect()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(overrides.complaint(str(error))) from None
+    except SystemExit as error:
+        if error.code:
+            raise ConfigError("the command line cannot be read; see python -m loadgen --help") from None
+    except OSError as error:
+        raise ConfigError(
+            f"the results' folder cannot be made ({error}); choose another with hydra.run.dir=..."
+        ) from None
+    finally:
+        sys.argv = before
+
+
+def _run(composed: Any, folder: Path) -> grid.Run:
+    return grid.Run(checks.parse(composed, variants()), folder.absolute())
+
+
+def variants() -> list[str]:
+    """The names of the shipped variants."""
+    files = importlib.resources.files("conf.variant").iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+
+
+def shell_line(arguments: list[str]) -> str:
+    """The command as it would be typed."""
+    return shlex.join(["python", "-m", "loadgen", *arguments])
+
+
+def _same_checkout() -> None:
+    """`python -m` puts the working folder first on the path: a foreign folder called server/ there would be taken for ours."""
+    ours = Path(__file__).resolve().parent.parent
+    theirs = Path(str(server.__file__ or next(iter(server.__path__), ""))).resolve()
+    if ours not in theirs.parents:
+        raise ConfigError(
+            f"the package server was found at {theirs.parent}, not beside {ours / 'loadgen'}; run from another folder"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

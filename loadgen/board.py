@@ -1,0 +1,121 @@
+"""The board: where workers report once a second and are told to go on or to stop, and where the window is decided.
+
+A plain class that `cluster` places in an actor. It never sees a token or a row, only counts, ends of requests and Health.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadgen import window
+from loadgen.config import Load
+from loadgen.window import End, Window
+
+# All workers hear of the start before it comes: their polls of the board are 50 ms apart.
+START_DELAY_NS = 250_000_000
+
+
+@dataclass
+class Seat:
+    """What one worker said last, and when it was heard (seconds, the board's monotonic clock)."""
+
+    beat: dict[str, Any] = field(default_factory=dict)
+    before: dict[str, Any] = field(default_factory=dict)
+    heard_s: float = field(default_factory=time.monotonic)
+    done: bool = False
+
+    def tokens_per_s(self) -> float:
+        """Tokens a second between its last two beats: reads, at the tokens a read of its finished requests."""
+        span_ns = self.beat.get("t_ns", 0) - self.before.get("t_ns", 0)
+        if span_ns <= 0:
+            return 0.0
+        per_read = self.beat["done_tokens"] / self.beat["done_reads"] if self.beat.get("done_reads") else 1.0
+        return (self.beat["reads"] - self.before.get("reads", 0)) * per_read * 1e9 / span_ns
+
+
+class Board:
+    """One Point's meeting place for `workers` workers.
+
+    `stagger_s`: over how long first requests are spread; `counted`: a fixed number of requests is sent and there is no window.
+    """
+
+    def __init__(self, load: Load, workers: int, stagger_s: float, counted: bool) -> None:
+        self._load, self._stagger_ns, self._counted = load, int(stagger_s * 1e9), counted
+        self._seats = {worker: Seat() for worker in range(workers)}
+        self._ready: set[int] = set()
+        self._start_utc_ns: int | None = None
+        self._ends: list[End] = []
+        self._window: Window | None = None
+        self._health: list[dict[str, Any]] = []
+        self._going, self._reason = True, ""
+
+    def beat(self, beat: dict[str, Any]) -> dict[str, Any]:
+        """Take a worker's report; answer {"go", "start_utc_ns", "window"}."""
+        seat = self._seats[beat["worker"]]
+        seat.heard_s = time.monotonic()
+        if beat["phase"] == "ready":
+            self._meet(beat["worker"])
+        else:
+            seat.before, seat.beat = seat.beat, beat
+            seat.done = beat["phase"] == "done"
+            self._ends += [End(sent, done, outcome == "ok") for sent, done, outcome in beat["ends"]]
+            self._health += beat["health"]
+            self._decide()
+        span = [self._window.start_ns, self._window.end_ns] if self._window else None
+        return {"go": self._going, "start_utc_ns": self._start_utc_ns, "window": span}
+
+    def _meet(self, worker: int) -> None:
+        self._ready.add(worker)
+        if len(self._ready) == len(self._seats) and self._start_utc_ns is None:
+            self._start_utc_ns = time.time_ns() + START_DELAY_NS
+
+    def _decide(self) -> None:
+        beats = [seat.beat for seat in self._seats.values()]
+        if self._counted:
+            if all(beat.get("exhausted") for beat in beats):
+                self.stop("every request was sent and ended")
+            return
+        if self._window is None:
+            rounds = [beat.get("first_round_ns") for beat in beats]
+            first_round_ns = None if None in rounds else max(value for value in rounds if value is not None)
+            self._window = window.find(self._load, self._stagger_ns, first_round_ns, self._ends)
+        if self._window is not None and all(beat.get("drained") for beat in beats):
+            self.stop("every request sent in the window has ended")
+
+    def stop(self, reason: str) -> None:
+        """Tell all workers to stop at their next beat; the first reason stands."""
+        self._reason = self._reason or reason
+        self._going = False
+
+    def look(self) -> dict[str, Any]:
+        """What a display and a guardian need: counts, phase, the window, and the Health rows since the last look."""
+        seats, now_s = self._seats.values(), time.monotonic()
+        total = {
+            name: sum(seat.beat.get(name, 0) for seat in seats) for name in ("sent", "finished", "failed", "in_flight")
+        }
+        health, self._health = self._health, []
+        return {
+            **total,
+            "phase": self._phase(),
+            "t_ns": max((seat.beat.get("t_ns", 0) for seat in seats), default=0),
+            "tokens_per_s": sum(seat.tokens_per_s() for seat in seats),
+            "start_utc_ns": self._start_utc_ns,
+            "window": self._window,
+            "duration_s": window.mean_duration_ns(self._ends) / 1e9 if self._ends else None,
+            "silent_s": {worker: now_s - seat.heard_s for worker, seat in self._seats.items() if not seat.done},
+            "health": health,
+            "reason": self._reason,
+        }
+
+    def _phase(self) -> str:
+        if self._start_utc_ns is None:
+            return "workers starting"
+        if not self._going:
+            return "ending"
+        if self._counted:
+            return "whole run"
+        t_ns = max(seat.beat.get("t_ns", 0) for seat in self._seats.values())
+        if self._window is None:
+            rounds = [seat.beat.get("first_round_ns") for seat in self._seats.values()]
+            return "ramp" if None in rounds else "window"
+        return "window" if t_ns < self._window.end_ns else "drain"

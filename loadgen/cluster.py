@@ -1,0 +1,303 @@
+"""Ray, and only here: a cluster for the length of a run, the server's actor, the board, the workers.
+
+Calls happen for each Point and once a second for each worker, never for each request. Every wait is cut into short
+pieces, so that a signal is heard within a fraction of a second.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+# Set before Ray is imported: no usage reports, and an actor that reserves no GPU sees what the node has.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+import ray
+import ray.exceptions
+import setproctitle
+import uvloop
+
+from loadgen import record, store, worker
+from loadgen.board import Board
+from loadgen.config import Load
+from loadgen.errors import ClusterError, ConfigError, Interrupted
+from server.actor import ServerActor
+from server.variant import ServerSpec
+
+POLL_S = 0.2
+LOOPBACK = "127.0.0.1"
+BOARD_S_MAX = 30.0  # an answer of the board; it does nothing but count
+SERVER_CALL_S_MAX = 60.0  # short questions to the server's actor; it puts its own, shorter bounds on HTTP
+LEFTOVERS_S_MAX = 8.0  # Ray's own processes after shutdown
+OBJECT_STORE_BYTES = 200 * 1024 * 1024  # nothing large goes through it: plans in, counts out
+TEMP_PREFIX = "lg-"  # short, since Ray puts socket paths of at most 107 bytes below it
+
+
+@dataclass
+class Stop:
+    """The signals heard so far; `check` turns the first into Interrupted."""
+
+    signum: int | None = None
+    at_once: list[Callable[[], None]] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Raise Interrupted if a signal came."""
+        if self.signum is not None:
+            raise Interrupted(self.signum)
+
+    def hear(self, signum: int, _frame: Any) -> None:
+        """First signal: remembered. Second: end at once; what was started ends with the cluster and its guards."""
+        if self.signum is not None:
+            for act in self.at_once:
+                act()
+            os._exit(128 + signum)
+        self.signum = signum
+        print(
+            f"{signal.Signals(signum).name}: stopping; what was measured is kept (again: exit at once)",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+@contextlib.contextmanager
+def signals() -> Iterator[Stop]:
+    """Hear SIGINT and SIGTERM for the length of the block; entered after ray.init, which replaces SIGTERM's handler."""
+    stop = Stop()
+    before = {signum: signal.signal(signum, stop.hear) for signum in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+@contextlib.contextmanager
+def opened(address: str | None) -> Iterator[None]:
+    """A Ray cluster for the length of the block: this machine's own, or the one at `address`, or the one already joined.
+
+    Raises ClusterError where it cannot be had. What was started is gone afterwards, with its folder.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    folder = None if address else tempfile.mkdtemp(prefix=TEMP_PREFIX, dir="/tmp" if os.path.isdir("/tmp") else None)  # noqa: S108
+    try:
+        _init(address, folder)
+    except Exception as error:
+        _remove(folder)
+        raise ClusterError(
+            f"Ray did not start ({str(error).splitlines()[0] if str(error) else type(error).__name__}); {_advice(address)}"
+        ) from error
+    ours = psutil.Process().children(recursive=True)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        _await_gone(ours)
+        _remove(folder)
+
+
+def _init(address: str | None, folder: str | None) -> None:
+    quiet: dict[str, Any] = {
+        "include_dashboard": False,
+        "log_to_driver": False,
+        "logging_level": "error",
+        "configure_logging": True,
+    }
+    if address:
+        ray.init(
+            address=address,
+            **{k: v for k, v in quiet.items() if k != "include_dashboard"},
+            runtime_env={"py_modules": _packages()},
+        )
+    else:
+        # The environment may name a cluster (RAY_ADDRESS); without cluster.address this machine's own is meant.
+        os.environ.pop("RAY_ADDRESS", None)
+        ray.init(num_cpus=os.cpu_count(), object_store_memory=OBJECT_STORE_BYTES, _temp_dir=folder, **quiet)
+
+
+def _packages() -> list[str]:
+    root = Path(__file__).parent.parent
+    return [str(root / "loadgen"), str(root / "server")]
+
+
+def _advice(address: str | None) -> str:
+    return (
+        f"check that a Ray cluster answers at cluster.address={address}"
+        if address
+        else "check free memory and space in /tmp"
+    )
+
+
+def _await_gone(ours: list[psutil.Process]) -> None:
+    """Ray's processes that we started are given a moment to end, then ended."""
+    _, left = psutil.wait_procs(ours, timeout=LEFTOVERS_S_MAX)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(left, timeout=LEFTOVERS_S_MAX)
+
+
+def _remove(folder: str | None) -> None:
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+        if os.path.exists(folder):
+            print(f"Ray's files could not be removed: {folder}", file=sys.stderr)
+
+
+def gpus_of_nodes() -> list[int]:
+    """GPUs of each living node of the cluster."""
+    return [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]
+
+
+def require_cpus(workers: int) -> None:
+    """Refuse more workers than the cluster has CPUs. Raises ConfigError naming both numbers."""
+    cpus = int(ray.cluster_resources().get("CPU", 0))
+    if workers > cpus:
+        raise ConfigError(
+            f"cluster.workers={workers} needs {workers} CPUs, the cluster has {cpus}; ask for at most {cpus}"
+        )
+
+
+def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str) -> Any:
+    """The value of a Ray reference. Raises ClusterError when it is lost or not there in time, Interrupted on a signal."""
+    deadline = time.monotonic() + wait_s_max
+    while True:
+        done, _ = ray.wait([ref], timeout=POLL_S)
+        if done:
+            try:
+                return ray.get(ref)
+            except ray.exceptions.RayError as error:
+                raise ClusterError(f"{what} was lost: {_reason(error)}") from error
+        if stop is not None:
+            stop.check()
+        if time.monotonic() > deadline:
+            raise ClusterError(f"{what} did not answer within {wait_s_max:g} s")
+
+
+def is_done(ref: Any, wait_s: float) -> bool:
+    """Whether the reference has its value, waiting up to `wait_s` for it."""
+    return bool(ray.wait([ref], timeout=wait_s)[0])
+
+
+def _reason(error: BaseException) -> str:
+    """The last line of Ray's story is the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server's actor, seen from the driver."""
+
+    actor: Any
+
+    def ask(self, method: str, *args: Any, stop: Stop | None = None, wait_s_max: float = SERVER_CALL_S_MAX) -> Any:
+        """Call a method of the actor and wait for its answer, at most `wait_s_max` seconds."""
+        return result(self.send(method, *args), stop, wait_s_max, "the server's actor")
+
+    def send(self, method: str, *args: Any) -> Any:
+        """Call a method of the actor; the reference of its answer."""
+        return getattr(self.actor, method).remote(*args)
+
+    def end(self) -> None:
+        """End the actor; its guard ends the server if that still runs."""
+        with contextlib.suppress(Exception):
+            ray.kill(self.actor)
+
+
+def place_server(spec: ServerSpec, folder: Path, log_name: str) -> Server:
+    """Place the actor for `spec`: it reserves no CPU, and the model's GPUs unless the engine is simulated or not ours.
+
+    The server listens on loopback: workers on other hosts than the server's are not built yet.
+    """
+    gpus = spec.tp if spec.engine == "sglang" else 0
+    actor = ray.remote(ServerActor).options(
+        num_cpus=0, num_gpus=gpus, max_restarts=0, max_task_retries=0, max_concurrency=8
+    )
+    return Server(actor.remote(spec, str(folder), LOOPBACK, log_name))
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The board and the workers of one Point."""
+
+    board: Any
+    refs: list[Any]
+
+    def look(self) -> dict[str, Any]:
+        """The board's picture of the Point."""
+        return result(self.board.look.remote(), None, BOARD_S_MAX, "the board")
+
+    def stop(self, reason: str) -> None:
+        """Have all workers stop at their next beat."""
+        result(self.board.stop.remote(reason), None, BOARD_S_MAX, "the board")
+
+    def ended(self, wait_s: float) -> tuple[dict[int, dict[str, Any]], dict[int, str], bool]:
+        """Workers that returned, workers that were lost with the reason, and whether all have ended; waits up to `wait_s`."""
+        done, left = ray.wait(self.refs, num_returns=len(self.refs), timeout=wait_s)
+        returned, lost = {}, {}
+        for ref in done:
+            place = self.refs.index(ref)
+            try:
+                returned[place] = ray.get(ref)
+            except ray.exceptions.RayError as error:
+                lost[place] = _reason(error)
+        return returned, lost, not left
+
+    def dismiss(self) -> None:
+        """End whatever is still there."""
+        for ref in self.refs:
+            with contextlib.suppress(Exception):
+                ray.cancel(ref, force=True)
+        with contextlib.suppress(Exception):
+            ray.kill(self.board)
+
+
+def hire(shards: list[worker.Shard], load: Load, stagger_s: float, counted: bool, folder: Path | None) -> Crew:
+    """Start a board and one worker a shard; rows go to `folder`, or nowhere when it is None (warm-up)."""
+    board = ray.remote(Board).options(num_cpus=0, max_restarts=0).remote(load, len(shards), stagger_s, counted)
+    task = ray.remote(_work).options(num_cpus=1, max_retries=0)
+    return Crew(board, [task.remote(shard, board, str(folder) if folder else None) for shard in shards])
+
+
+def _work(shard: worker.Shard, board: Any, folder: str | None) -> dict[str, Any]:
+    """A worker's whole life, in a process that Ray chose."""
+    setproctitle.setproctitle(f"loadgen:worker {shard.worker}")
+
+    async def tell(beat: dict[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = await board.beat.remote(beat)
+        return answer
+
+    if folder is None:
+        outcomes: Counter[str] = Counter()
+        done = uvloop.run(
+            worker.drive(
+                shard,
+                tell,
+                lambda rows: outcomes.update(f"{row['outcome']} {row['error'] or ''}".strip() for row in rows),
+            )
+        )
+        return {**done, "outcomes": dict(outcomes)}
+    rows = store.RowWriter(store.stream_path(Path(folder), shard.worker), record.IDENTITY + record.REQUEST)
+    try:
+        return uvloop.run(worker.drive(shard, tell, rows.append))
+    finally:
+        rows.close()
+
+
+def here() -> str:
+    """This host's name."""
+    return socket.gethostname()

@@ -1,0 +1,194 @@
+"""The configuration's schema: what can be asked, typed, with defaults; and what follows from it alone.
+
+Pure. `checks` makes a Config out of what Hydra composed; conf/ says what each key means.
+"""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+from loadgen.errors import ConfigError
+
+CONCURRENCY_MAX = 100_000  # streams; beyond it one Point would need more descriptors than hosts commonly allow
+
+
+@dataclass
+class Model:
+    name: str = MISSING
+    path: str | None = None
+    draft_path: str | None = None
+    tp: int = 1
+    nodes: int = 1
+
+
+@dataclass
+class Engine:
+    kind: str = MISSING
+    api: str = "chat"
+    url: str | None = None
+    python: str | None = None
+    version: str | None = None
+    sim_speed: float = 10.0
+    profile: str | None = None
+    api_key_env: str | None = None
+    ca_file: str | None = None
+    ready_s_max: float = 3600.0
+
+
+@dataclass
+class Variant:
+    name: str = MISSING
+    args: dict[str, Any] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    python: str | None = None
+
+
+@dataclass
+class Workload:
+    name: str = MISSING
+    source: str = MISSING
+    path: str | None = None
+    text: str | None = None
+    max_tokens: int = 512
+    ignore_eos: bool = True
+    temperature: float = 0.0
+    seed: int = 0
+    body: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Load:
+    kind: str = MISSING
+    concurrency: Any = None  # a number or a list; `levels` is the checked form
+    requests: Any = None
+    rate: float | None = None
+    arrival: str | None = None
+    max_in_flight: int | None = None
+    stagger_s: float | None = None
+    window_durations: float = 1.0
+    window_requests: int = 24
+    window_min_s: float = 5.0
+    window_s: float | None = None
+    failed_share_max: float = 0.01
+    short_share_max: float = 0.01
+    connect_s_max: float = 10.0
+    first_token_s_max: float = 600.0
+    stall_s_max: float = 120.0
+    total_s_max: float = 3600.0
+
+
+@dataclass
+class Cluster:
+    address: str | None = None
+    workers: int | None = None
+    clean: bool = False
+
+
+@dataclass
+class Output:
+    uri: str | None = None
+    text: bool = False
+    quiet: bool = False
+
+
+@dataclass
+class Slo:
+    ttft_p99_ms: float | None = None
+    tpot_p99_ms: float | None = None
+
+
+@dataclass
+class LaunchOptions:
+    dry_run: bool = False
+
+
+@dataclass
+class Config:
+    """One run: a Variant under a Workload at every level of a Load."""
+
+    model: Model = MISSING
+    engine: Engine = MISSING
+    workload: Workload = MISSING
+    load: Load = MISSING
+    cluster: Cluster = field(default_factory=Cluster)
+    output: Output = field(default_factory=Output)
+    slo: Slo = field(default_factory=Slo)
+    launch: LaunchOptions = field(default_factory=LaunchOptions)
+    block: int = 0
+    study: str | None = None
+    resume: bool = False
+    audit: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    variant: Variant = MISSING
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a closed load: `concurrency` streams; `requests` is None where a window decides."""
+
+    concurrency: int
+    requests: int | None
+
+
+def unknown_key(key: str) -> str:
+    """The sentence for a key that does not exist, with the nearest one that does."""
+    near = difflib.get_close_matches(key, [name for name, _ in schema_keys()], n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else "see conf/ for the keys there are"
+    return f"there is no key {key}; {hint}"
+
+
+def schema_keys(schema: Any = Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key of the schema with its declared type, dotted: ('load.concurrency', Any)."""
+    for item in dataclasses.fields(schema):
+        name = prefix + item.name
+        yield name, item.type
+        if dataclasses.is_dataclass(item.type):
+            yield from schema_keys(item.type, name + ".")
+
+
+def levels(load: Load) -> tuple[Level, ...]:
+    """The levels of a closed load, in the order given. Raises ConfigError."""
+    asked = load.concurrency if isinstance(load.concurrency, list) else [load.concurrency]
+    counts = load.requests if isinstance(load.requests, list) else [load.requests] * len(asked)
+    if not asked:
+        raise ConfigError("load.concurrency is empty: give a number, or a list as in load.concurrency=[1,16]")
+    for value in asked:
+        _whole("load.concurrency", value, CONCURRENCY_MAX)
+    if len(set(asked)) != len(asked):
+        raise ConfigError(
+            f"load.concurrency={asked} names a level twice; name each once (repeats are block=0,1,2 under -m)"
+        )
+    if len(counts) != len(asked):
+        raise ConfigError(
+            f"load.requests has {len(counts)} numbers for {len(asked)} levels; give one number, or one a level"
+        )
+    for level, count in zip(asked, counts, strict=True):
+        if count is not None:
+            _whole("load.requests", count, 100_000_000)
+            if count < level:
+                raise ConfigError(
+                    f"load.requests={count} is below the concurrency {level}; ask for at least {level} requests"
+                )
+    return tuple(Level(level, count) for level, count in zip(asked, counts, strict=True))
+
+
+def _whole(key: str, value: Any, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
+        raise ConfigError(f"{key}={value}: give a whole number from 1 to {high}, or a list of them as in {key}=[1,16]")
+
+
+def workload_hash(config: Config) -> str:
+    """A short hash of all that decides what is asked; runs are compared only where it is equal."""
+    asked = {"api": config.engine.api, **dataclasses.asdict(config.workload)}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def as_dict(config: Config) -> dict[str, Any]:
+    """The checked configuration as plain values, for launch.json and for finding the same one again."""
+    return dataclasses.asdict(config)

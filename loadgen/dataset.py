@@ -1,0 +1,90 @@
+"""Reading what a run left: row streams, JSON, the ledger, the Parquet of many Points as one table.
+
+Owns what counts as whole: a Point without its point.json does not exist. Writes nothing (see store.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
+
+from loadgen.columns import table
+from loadgen.errors import StorageError
+from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column
+
+POINT = "point.json"  # the commit mark, written last
+REQUESTS_FILE = "requests.parquet"
+HEALTH_FILE = "health.parquet"
+
+
+@contextmanager
+def reported(path: Path, doing: str = "write") -> Iterator[None]:
+    """Turn an OSError into one sentence that names the file."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(f"cannot {doing} {path}: {reason}; make room or choose another output folder") from error
+
+
+def read_rows(path: Path, columns: Sequence[Column] = IDENTITY + REQUEST) -> pa.Table:
+    """The whole batches of a row stream, also of one that a kill cut off; no rows if not even its head was written."""
+    batches = []
+    with reported(path, "read"), pa.OSFile(str(path), "rb") as source:
+        try:
+            reader = pa.ipc.open_stream(source)
+        except (pa.ArrowInvalid, OSError):
+            return table([], columns)
+        try:
+            for batch in reader:
+                batch.validate()
+                batches.append(batch)
+        except (pa.ArrowInvalid, OSError):
+            pass  # the cut: what came before it is whole
+        return pa.Table.from_batches(batches, reader.schema)
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file. Raises StorageError when it cannot be read or is not JSON."""
+    with reported(path, "read"):
+        data = path.read_bytes()
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise StorageError(f"{path} is not JSON ({error}); remove it or restore it") from error
+
+
+def read_ledger(path: Path) -> list[dict[str, Any]]:
+    """The lines of a ledger in order; a line that a kill cut off is passed over (its Point is measured again)."""
+    with reported(path, "read"):
+        data = path.read_bytes()
+    lines = []
+    for line in data.splitlines():
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(value, dict):
+            lines.append(value)
+    return lines
+
+
+def point_files(roots: Path | Sequence[Path]) -> list[Path]:
+    """Every `point.json` at or below `roots`, in order of path."""
+    below = [Path(roots)] if isinstance(roots, str | Path) else [Path(root) for root in roots]
+    return sorted({path for root in below for path in root.rglob(POINT)})
+
+
+def read_dataset(roots: Path | Sequence[Path], name: str = REQUESTS_FILE) -> pa.Table:
+    """All whole Points' files called `name` below `roots` as one table; a column that a file lacks is null there."""
+    files = [folder / name for folder in (path.parent for path in point_files(roots)) if (folder / name).exists()]
+    if not files:
+        return table([], {REQUESTS_FILE: REQUESTS, HEALTH_FILE: HEALTH}[name])
+    with reported(files[0], "read"):
+        unified = pa.unify_schemas([pq.read_schema(path) for path in files], promote_options="permissive")
+        return pa.dataset.dataset([str(path) for path in files], schema=unified).to_table()

@@ -1,0 +1,56 @@
+"""What can end a run, each with its exit code.
+
+LoadgenError
+├── ConfigError     2   the question was wrong: nothing was started
+├── ServerError     3   the server did not start, was not the one asked for, or died
+├── ClusterError    4   a worker or a node was lost or could not be had
+├── StorageError    5   results could not be written
+├── InvalidPoints   6   a Point may not be believed, or a gate failed
+└── Interrupted   130 / 143   SIGINT / SIGTERM
+
+Anything else that escapes is our own bug: exit code 1.
+"""
+
+import signal
+from collections.abc import Iterable
+
+
+class LoadgenError(Exception):
+    """An end that is not our bug; its text is one sentence that says what to change."""
+
+    exit_code = 1
+
+
+class ConfigError(LoadgenError):
+    exit_code = 2
+
+
+class ServerError(LoadgenError):
+    exit_code = 3
+
+
+class ClusterError(LoadgenError):
+    exit_code = 4
+
+
+class StorageError(LoadgenError):
+    exit_code = 5
+
+
+class Interrupted(LoadgenError):
+    """SIGINT or SIGTERM arrived; `signum` decides between 130 and 143."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(signum).name}")
+        self.signum = signum
+        self.exit_code = 128 + signum
+
+
+INVALID_POINTS = 6
+# Several reasons at once: the one that explains most of the others comes first.
+PRECEDENCE = (130, 143, 1, 2, 5, 4, 3, 6, 0)
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit code of a run that collected `codes` (0 when there are none)."""
+    return min(codes, key=PRECEDENCE.index, default=0)

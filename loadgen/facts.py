@@ -1,0 +1,140 @@
+"""The facts of one Point, gathered from its rows for the verdict.
+
+Pure. Owns which rows and samples a fact is taken from; knows no limits (see verdict.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from loadgen.config import Load
+from loadgen.record import Outcome
+from loadgen.series import NS_PER_S, Columns, chunk_counts, failures, in_flight_mean, series, whole_run_span
+from loadgen.stats import MSER_BATCH, halves, mser5, slope_per_min
+from loadgen.verdict import Facts
+from loadgen.window import Window
+
+NS_PER_MS = 1e6
+BINS = 20  # ten in each half: enough for a standard error, more than one request in each of them
+MSER_BINS = 20 * MSER_BATCH
+HEALTH_NAMES = ("t_ns", "duration_ns", "cpu_share", "gc_pause_max_ms", "descriptors")
+
+
+def gather(
+    cols: Columns,
+    health_rows: Sequence[Mapping[str, Any]],
+    span: Window | None,
+    load: Load,
+    concurrency: int | None,
+    contradictions: Sequence[Any] = (),
+    not_proven: Sequence[str] = (),
+    **more: Any,
+) -> Facts:
+    """The facts of a Point as its driver has them; no span is a whole run. `more` goes to `facts_of`."""
+    return facts_of(
+        cols,
+        health_columns(health_rows),
+        (span.start_ns, span.end_ns) if span else None,
+        concurrency=concurrency,
+        failed_share_max=load.failed_share_max,
+        short_share_max=load.short_share_max,
+        contradictions=tuple((one.flag, one.asked, one.told) for one in contradictions),
+        not_proven=tuple(not_proven),
+        **more,
+    )
+
+
+def health_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """The columns of Health that facts are taken from."""
+    cols = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in HEALTH_NAMES}
+    lags = [np.asarray(row["loop_lag_ms"], dtype=np.float64) for row in rows]
+    cols["loop_lag_ms"] = np.concatenate([np.zeros(0), *lags])
+    cols["loop_lag_ms_offsets"] = np.cumsum([0, *map(len, lags)])
+    return cols
+
+
+def facts_of(
+    cols: Columns,
+    health: Columns,
+    window_ns: tuple[float, float] | None,
+    *,
+    concurrency: int | None,
+    failed_share_max: float,
+    short_share_max: float,
+    descriptors_max: int | None = None,
+    **from_server: Any,
+) -> Facts:
+    """The facts of a Point: `cols` of requests.parquet, `health` of health.parquet, `window_ns` [start, end).
+
+    No window is a whole run: its span is from the first request sent to the last output. `concurrency` is None in open
+    loop, `descriptors_max` the workers' limit of open files. `from_server` are the fields of Facts that rows cannot
+    tell: contradictions, not_proven, died, capacity_share.
+    """
+    whole_run = window_ns is None
+    counted = np.full(len(cols["outcome"]), True) if whole_run else cols["in_window"]
+    span_ns = whole_run_span(cols) if window_ns is None else window_ns
+    sent = counted & (cols["outcome"] != Outcome.UNSENT)
+    in_flight = in_flight_mean(cols, *span_ns)
+    return Facts(
+        requests=int(sent.sum()),
+        failed=int((sent & failures(cols)).sum()),
+        short=int((sent & cols["short"]).sum()),
+        failed_share_max=failed_share_max,
+        short_share_max=short_share_max,
+        whole_run=whole_run,
+        concurrency_held=in_flight / concurrency if concurrency and in_flight is not None else None,
+        refill_p99_ms=_quantile(cols["refill_ns"][sent], 0.99, NS_PER_MS),
+        lateness_p99_ms=_lateness_p99_ms(cols, sent) if concurrency is None else None,
+        chunks_per_read=_chunks_per_read(cols, sent),
+        **_steadiness(cols, *span_ns),
+        **_client(health, *span_ns, descriptors_max),
+        **from_server,
+    )
+
+
+def _quantile(values: np.ndarray, q: float, scale: float = 1.0) -> float | None:
+    known = values[~np.isnan(values.astype(np.float64))]
+    return float(np.quantile(known, q)) / scale if len(known) else None
+
+
+def _lateness_p99_ms(cols: Columns, rows: np.ndarray) -> float | None:
+    late = cols["sent_ns"].astype(np.float64) - cols["planned_ns"].astype(np.float64)
+    return _quantile(late[rows], 0.99, NS_PER_MS)
+
+
+def _chunks_per_read(cols: Columns, rows: np.ndarray) -> float | None:
+    reads = float(np.nansum(cols["reads"][rows]))
+    return float(chunk_counts(cols)[rows].sum()) / reads if reads else None
+
+
+def _steadiness(cols: Columns, start_ns: float, end_ns: float) -> dict[str, Any]:
+    """The tests of a steady level, from tokens in equal bins of the window."""
+    length_s = (end_ns - start_ns) / NS_PER_S
+    if length_s <= 0:
+        return {}
+    bins = series(cols, start_ns, end_ns, length_s / BINS)
+    compared, slope = halves(bins), slope_per_min(bins, length_s / BINS)
+    cut = mser5(series(cols, start_ns, end_ns, length_s / MSER_BINS))
+    return {
+        "steady": compared.steady if compared else None,
+        "halves_difference": compared.difference if compared else None,
+        "halves_standard_errors": compared.standard_errors if compared else None,
+        "slope_per_min": slope[0] if slope else None,
+        "slope_half_width": slope[1] if slope else None,
+        "mser_s": cut * length_s / MSER_BINS if cut is not None else None,
+    }
+
+
+def _client(health: Columns, start_ns: float, end_ns: float, descriptors_max: int | None) -> dict[str, Any]:
+    """What the workers were doing, from the health rows that overlap the window; samples of all workers together."""
+    inside = (health["t_ns"] > start_ns) & (health["t_ns"] - health["duration_ns"] < end_ns)
+    lag_ms = health["loop_lag_ms"][np.repeat(inside, np.diff(health["loop_lag_ms_offsets"]))]
+    descriptors = _quantile(health["descriptors"][inside], 1)
+    return {
+        "loop_lag_p99_ms": _quantile(lag_ms, 0.99),
+        "loop_lag_max_ms": _quantile(lag_ms, 1),
+        "worker_cpu_p95": _quantile(health["cpu_share"][inside], 0.95),
+        "gc_pause_max_ms": _quantile(health["gc_pause_max_ms"][inside], 1),
+        "descriptors_share": descriptors / descriptors_max if descriptors and descriptors_max else None,
+    }

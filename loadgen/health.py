@@ -1,0 +1,73 @@
+"""What the worker's process did meanwhile: loop lag, CPU, memory, descriptors and collector pauses, a row a second.
+
+It watches its own process and loop only. It must not know of requests: their counts are handed in.
+"""
+
+import asyncio
+import gc
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from time import monotonic_ns, perf_counter_ns, process_time_ns
+from typing import Any
+
+import psutil
+
+PROBE_S = 0.005  # the loop probe's sleep: 200 samples a second, at a cost that does not show
+NS = 1_000_000_000
+
+
+class Health:
+    """The state behind the health rows; start() and stop() bracket it, row() closes one interval."""
+
+    def __init__(self, start_ns: int) -> None:
+        self._start_ns = start_ns
+        self._process = psutil.Process()
+        self._lag_ms: list[float] = []
+        self._gc_began = self._gc_max = 0
+        self._last_ns, self._last_cpu_ns = monotonic_ns(), process_time_ns()
+        self._probe: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to sample; call it in the loop that is to be watched."""
+        gc.callbacks.append(self._collecting)
+        self._probe = asyncio.get_running_loop().create_task(self._sample())
+
+    def stop(self) -> None:
+        """Ends sampling."""
+        if self._probe is not None:
+            self._probe.cancel()
+            gc.callbacks.remove(self._collecting)
+            self._probe = None
+
+    def row(self, counts: Mapping[str, int]) -> dict[str, Any]:
+        """The row of the interval that ends now; `counts` are in_flight, sent, finished, failed and reads."""
+        now, cpu = monotonic_ns(), process_time_ns()
+        duration = max(1, now - self._last_ns)
+        lags, self._lag_ms = self._lag_ms, []
+        pause, self._gc_max = self._gc_max, 0
+        used, self._last_ns, self._last_cpu_ns = cpu - self._last_cpu_ns, now, cpu
+        return {
+            "t_ns": now - self._start_ns,
+            "utc": datetime.now(UTC),
+            "duration_ns": duration,
+            "loop_lag_ms": lags,
+            "cpu_share": used / duration,
+            "rss_bytes": self._process.memory_info().rss,
+            "descriptors": self._process.num_fds(),
+            "gc_pause_max_ms": pause / 1e6,
+            **counts,
+        }
+
+    async def _sample(self) -> None:
+        expected = int(PROBE_S * NS)
+        while True:
+            before = monotonic_ns()
+            await asyncio.sleep(PROBE_S)
+            # A timer may fire early by its resolution; that is no lag.
+            self._lag_ms.append(max(0, monotonic_ns() - before - expected) / 1e6)
+
+    def _collecting(self, phase: str, _info: Mapping[str, int]) -> None:
+        if phase == "start":
+            self._gc_began = perf_counter_ns()
+        else:
+            self._gc_max = max(self._gc_max, perf_counter_ns() - self._gc_began)

@@ -1,0 +1,287 @@
+"""The story of one Launch: a server is started and proven, warmed up, serves its Points, is stopped and found gone.
+
+Writes launch.json and server_metrics.parquet through `store`. Knows nothing of levels or of what a Point does with the server.
+"""
+
+import contextlib
+import dataclasses
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from loadgen import checks, cluster, config, prompts, record, store, worker
+from loadgen.config import Config, Load
+from loadgen.errors import ClusterError, ConfigError, ServerError
+from loadgen.plan import WARM_UP_REQUESTS
+from loadgen.progress import Progress
+from loadgen.window import Measured
+from server.variant import ServerSpec, SpecError, check, spec_mode
+
+STOP_S_MAX = 150.0  # the server's own drain, TERM, KILL, and the port free again
+START_SLACK_S = 30.0  # the actor itself ends the wait at ready_s_max; this is for the call
+PROBE_S_MAX = 30.0  # an external server answers the actor within 10 s or counts as not there
+WARM_UP_S_MAX = 600.0
+READY_POLL_S = 0.5
+
+
+@dataclass
+class Launched:
+    """A running, proven server, and what its Points have shown of it so far."""
+
+    id: str
+    spec: ServerSpec
+    block: int
+    server: cluster.Server
+    endpoint: dict[str, Any]
+    folder: Path
+    stem: str  # "" or "_2": a second launch of the same run has files of its own
+    warm_up_s: float = 0.0
+    measured: list[Measured] = field(default_factory=list)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether what answers is a simulation, asked for or not."""
+        return self.spec.engine == "sim" or bool((self.endpoint.get("server_info") or {}).get("simulated"))
+
+    @property
+    def sim_speed(self) -> float | None:
+        """Times faster than the profile's hardware; None for a real engine."""
+        told = (self.endpoint.get("server_info") or {}).get("sim_speed")
+        return float(told or self.spec.sim_speed) if self.simulated else None
+
+    @property
+    def spec_mode(self) -> str:
+        """What the variant means on this engine version."""
+        return spec_mode(self.spec.args, self.spec.env, self.endpoint.get("version") or self.spec.version)
+
+
+def server_spec(conf: Config, kind: str) -> ServerSpec:
+    """What decides a Launch's server, checked; `kind` is the engine (auto is checked like sim). Raises ConfigError."""
+    spec = ServerSpec(
+        engine="sim" if kind == "auto" else kind,
+        variant=conf.variant.name,
+        args=conf.variant.args,
+        env=conf.variant.env,
+        model_name=conf.model.name,
+        model_path=conf.model.path,
+        draft_path=conf.model.draft_path,
+        tp=conf.model.tp,
+        python=conf.variant.python or conf.engine.python,
+        version=conf.engine.version,
+        sim_speed=conf.engine.sim_speed,
+        sim_profile=str(Path(conf.engine.profile).absolute()) if conf.engine.profile else None,
+        api_key_env=conf.engine.api_key_env,
+        ready_s_max=conf.engine.ready_s_max,
+        url=conf.engine.url.rstrip("/") if conf.engine.url else None,
+    )
+    try:
+        check(spec)
+    except SpecError as error:
+        raise ConfigError(f"variant {spec.variant}: {error}") from None
+    return spec
+
+
+def resolve_engine(conf: Config, gpus: Sequence[int]) -> str:
+    """The engine by the GPUs of each node: for auto, enough on one means sglang and none anywhere sim.
+
+    Raises ConfigError naming both numbers where there are some but too few, or where a real start lacks weights.
+    """
+    kind, best = conf.engine.kind, max(gpus, default=0)
+    if kind == "auto":
+        kind = "sglang" if best > 0 else "sim"
+    if kind == "sglang":
+        if best < conf.model.tp:
+            raise ConfigError(
+                f"{conf.model.name} needs model.tp={conf.model.tp} GPUs on one node, the best has {best}; set model.tp, or add engine=sim"
+            )
+        checks.require_weights(conf)
+    return kind
+
+
+def start(spec: ServerSpec, conf: Config, folder: Path, progress: Progress, stop: cluster.Stop) -> Launched:
+    """Start (or, external, find) the server, prove it, warm it up. Raises ServerError, ClusterError or Interrupted; leaves nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = _stem(folder)
+    server = cluster.place_server(spec, folder, f"server{stem}.log")
+    launched = Launched(f"{spec.variant}-{secrets.token_hex(4)}", spec, conf.block, server, {}, folder, stem)
+    try:
+        launched.endpoint = _ready(server, spec, progress, stop)
+        _write(launched, conf)
+        progress.phase(f"{spec.variant}: {WARM_UP_REQUESTS} warm-up requests")
+        launched.warm_up_s = _warm_up(launched, conf, stop)
+    except BaseException:
+        end(launched, progress)
+        raise
+    return launched
+
+
+def _stem(folder: Path) -> str:
+    """A suffix for this Launch's files that no earlier Launch of the folder has taken."""
+    count = 1
+    while (folder / f"launch{_suffix(count)}.json").exists() or (folder / f"server{_suffix(count)}.log").exists():
+        count += 1
+    return _suffix(count)
+
+
+def _suffix(count: int) -> str:
+    return "" if count == 1 else f"_{count}"
+
+
+def _ready(server: cluster.Server, spec: ServerSpec, progress: Progress, stop: cluster.Stop) -> dict[str, Any]:
+    """Wait for the proven endpoint, showing the log's milestones meanwhile."""
+    begun = time.monotonic()
+    starting = server.send("start")
+    wait_s_max = PROBE_S_MAX if spec.engine == "external" else spec.ready_s_max + START_SLACK_S
+    while not cluster.is_done(starting, READY_POLL_S):
+        stop.check()
+        waited = time.monotonic() - begun
+        if waited > wait_s_max:
+            raise ServerError(
+                f"{spec.variant}: the server was not ready within {wait_s_max:g} s; raise engine.ready_s_max or read its log"
+            )
+        progress.phase(f"{spec.variant}: starting, {waited:.0f} s: {server.ask('progress', stop=stop)}")
+    endpoint: dict[str, Any] = cluster.result(starting, stop, wait_s_max, "the server's actor")
+    if not endpoint["ok"]:
+        tail = "\n".join(f"    {line}" for line in (endpoint.get("log_tail") or "").splitlines())
+        raise ServerError(f"{spec.variant}: {endpoint['reason']}" + (f"\n{tail}" if tail else ""))
+    return endpoint
+
+
+def _write(launched: Launched, conf: Config) -> None:
+    """launch.json: what was started, where, with what; no secret in it."""
+    endpoint = launched.endpoint
+    content = {
+        "schema_version": record.SCHEMA_VERSION,
+        "launch_id": launched.id,
+        "variant": launched.spec.variant,
+        "spec_mode": launched.spec_mode,
+        "engine": launched.spec.engine,
+        "engine_version": endpoint.get("version"),
+        "simulated": launched.simulated,
+        "sim_speed": launched.sim_speed,
+        "block": launched.block,
+        **{
+            name: endpoint.get(name)
+            for name in ("started_at", "ready_s", "url", "host", "pid", "seed", "gpus", "argv", "env", "model_id")
+        },
+        "server_info": endpoint.get("server_info"),
+        "provenance": launched.server.ask("provenance"),
+        "git_commit": git_commit(),
+        "config": config.as_dict(conf),
+    }
+    store.write_json(launched.folder / f"launch{launched.stem}.json", content)
+
+
+def git_commit() -> str | None:
+    """The commit of our own checkout, "-dirty" where files differ from it; None outside one."""
+    root = Path(__file__).resolve().parent.parent
+    try:
+        told = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return told.stdout.strip() or None
+
+
+def _warm_up(launched: Launched, conf: Config, stop: cluster.Stop) -> float:
+    """Send the unrecorded requests; their mean duration in seconds. Raises ServerError when none is answered."""
+    load = dataclasses.replace(conf.load, concurrency=WARM_UP_REQUESTS, requests=WARM_UP_REQUESTS)
+    plan = prompts.warm_up(conf.workload, conf.block)
+    shard = worker.Shard(
+        worker=0,
+        workers=1,
+        concurrency=WARM_UP_REQUESTS,
+        plan=plan,
+        point_id=f"{launched.id}-warm-up",
+        base_url=launched.endpoint["url"],
+        api=conf.engine.api,
+        model_id=launched.endpoint.get("model_id") or conf.model.name,
+        stagger_s=0.0,
+        limits=limits(load),
+        identity={},
+        api_key_env=conf.engine.api_key_env,
+        ca_file=conf.engine.ca_file,
+        keep_text=False,
+    )
+    crew = cluster.hire([shard], load, 0.0, True, None)
+    try:
+        returned = _await_crew(crew, stop)
+        look = crew.look()
+    finally:
+        crew.dismiss()
+    if look["failed"] == look["finished"]:
+        raise ServerError(
+            f"{launched.spec.variant}: none of the {WARM_UP_REQUESTS} warm-up requests was answered ({returned}); read server{launched.stem}.log"
+        )
+    return float(look["duration_s"])
+
+
+def _await_crew(crew: cluster.Crew, stop: cluster.Stop) -> str:
+    deadline = time.monotonic() + WARM_UP_S_MAX
+    while True:
+        returned, lost, over = crew.ended(cluster.POLL_S)
+        if lost:
+            raise ClusterError(f"the warm-up's worker was lost: {lost[0]}")
+        if over:
+            return str(returned[0].get("outcomes") or returned[0]["reason"])
+        stop.check()
+        if time.monotonic() > deadline:
+            raise ServerError(f"the warm-up did not end within {WARM_UP_S_MAX:g} s")
+
+
+def limits(load: Load) -> worker.Limits:
+    """The deadlines of one request, out of the configuration."""
+    return worker.Limits(
+        connect_s=load.connect_s_max,
+        first_token_s=load.first_token_s_max,
+        stall_s=load.stall_s_max,
+        total_s=load.total_s_max,
+    )
+
+
+def end(launched: Launched, progress: Progress) -> None:
+    """Keep the server's metrics, stop it, and say what could not be cleaned. Never raises for a server already gone."""
+    progress.phase(
+        f"{launched.spec.variant}: stopping the server"
+        if launched.spec.engine != "external"
+        else f"{launched.spec.variant}: done"
+    )
+    with contextlib.suppress(ClusterError):
+        keep_metrics(launched, launched.server.ask("telemetry"))
+    try:
+        report_ = launched.server.ask("stop", wait_s_max=STOP_S_MAX)
+        if not report_["clean"]:
+            progress.line(f"warning: left behind by {launched.spec.variant}: {', '.join(report_['left'])}")
+    except ClusterError as error:
+        progress.line(f"warning: the server's actor could not stop it ({error}); its guard ends it")
+    launched.server.end()
+
+
+def keep_metrics(launched: Launched, rows: Sequence[dict[str, Any]]) -> None:
+    """server_metrics.parquet: what /metrics said, once a second, in long form."""
+    constant = {
+        "launch_id": launched.id,
+        "variant": launched.spec.variant,
+        "engine": launched.spec.engine,
+        "simulated": launched.simulated,
+    }
+    table = [
+        {
+            **constant,
+            "utc": datetime.fromtimestamp(row["t_utc_ns"] / 1e9, UTC),
+            **{name: row[name] for name in ("t_mono_ns", "name", "labels", "value")},
+        }
+        for row in rows
+    ]
+    store.write_parquet(launched.folder / f"server_metrics{launched.stem}.parquet", table, record.SERVER_METRICS)

@@ -1,0 +1,102 @@
+"""Command-line overrides before Hydra sees them: secrets refused, texts kept as texts, Hydra's complaints as sentences.
+
+Pure: text in, text or a ConfigError out. It must not know how Hydra composes.
+"""
+
+import re
+from collections.abc import Sequence
+
+from loadgen.config import schema_keys, unknown_key
+from loadgen.errors import ConfigError
+from loadgen.secret import looks_secret, secret_sentence
+
+OVERRIDE = re.compile(r"(?P<sign>[+~]{0,2})(?P<key>[A-Za-z_][\w./@:-]*)=(?P<value>.*)", re.DOTALL)
+# What Hydra's grammar would read as a number or a truth value.
+LITERAL = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf)|true|false", re.IGNORECASE)
+# These groups have no default, so Hydra wants a plus; people may leave it out.
+PLUS_GROUPS = ("variant", "study")
+FREE_TEXTS = ("tags", "variant.env")  # mappings from names to texts
+# Mappings that take any key; Hydra wants "++" to add one, people need not.
+OPEN_MAPPINGS = ("tags", "variant.env", "workload.body")
+
+
+def prepare(argv: Sequence[str]) -> list[str]:
+    """The arguments to hand to Hydra. Raises ConfigError for a secret in plain sight, without repeating it."""
+    return [_prepare(argument) for argument in argv]
+
+
+def _prepare(argument: str) -> str:
+    if argument.startswith("--experimental-rerun"):
+        raise ConfigError("--experimental-rerun unpickles a file and is not offered; give the overrides again")
+    found = OVERRIDE.fullmatch(argument)
+    if found is None:
+        if looks_secret("", argument):
+            raise ConfigError(secret_sentence("an argument"))
+        return argument
+    sign, key, value = found["sign"], found["key"], found["value"]
+    if looks_secret(key, value):
+        raise ConfigError(secret_sentence(key))
+    if key in PLUS_GROUPS and not sign:
+        sign = "+"
+    if not sign and _below(key, OPEN_MAPPINGS):
+        sign = "++"
+    if key in _TEXT_KEYS or (_below(key, FREE_TEXTS) and key not in FREE_TEXTS):
+        value = _kept(value)
+    return f"{sign}{key}={value}"
+
+
+def _below(key: str, tops: Sequence[str]) -> bool:
+    return any(key == top or key.startswith(f"{top}.") for top in tops)
+
+
+_TEXT_KEYS = frozenset(key for key, kind in schema_keys() if kind in (str, str | None))
+
+
+def _kept(value: str) -> str:
+    """`value`, quoted where Hydra would turn a text into something else; each part of a sweep by itself."""
+    parts = value.split(",")
+    if all(re.fullmatch(r"[\w.+-]*", part) for part in parts):
+        return ",".join(f"'{part}'" if LITERAL.fullmatch(part) else part for part in parts)
+    return value
+
+
+def complaint(text: str) -> str:
+    """Hydra's complaint as one sentence that says what to change."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    first = lines[0] if lines else "Hydra refused the command line"
+    if found := re.match(r"Could not override '([^']+)'", first):
+        return _not_there(found[1])
+    if found := re.search(r"Error parsing override '(.*)'", first, re.DOTALL):
+        return _not_read(found[1])
+    if found := re.match(r"Ambiguous value for argument '([^=']+)=(.*)'", first, re.DOTALL):
+        key, value = found[1], found[2]
+        return f"{key} got several values: quote one text with commas as \"{key}='{value}'\", write a list as {key}=[{value}], or add -m for one run each"
+    if first.startswith("Could not find") and (options := _options(lines)):
+        return f"{first.rstrip('.')}; there are: {options}"
+    return " ".join(lines)[:500]
+
+
+def _not_there(key: str) -> str:
+    if key.startswith("variant."):
+        return f"{key} is not set by this variant; write ++{key}=... to set or add it"
+    if "/" in key or key in ("hydra",):
+        return f"there is no group {key}; see conf/ for the groups there are"
+    return unknown_key(key)
+
+
+def _not_read(override: str) -> str:
+    key, _, value = override.partition("=")
+    quoted = value.replace("'", "\\'")
+    return f"the override {override} cannot be read; quote the value, in the shell too: \"{key}='{quoted}'\""
+
+
+def _options(lines: Sequence[str]) -> str:
+    start = next((i for i, line in enumerate(lines) if line.startswith("Available options")), None)
+    if start is None:
+        return ""
+    names = []
+    for line in lines[start + 1 :]:
+        if not re.fullmatch(r"[\w-]+", line):
+            break
+        names.append(line)
+    return ", ".join(names)

@@ -1,0 +1,307 @@
+"""The story of one Point: plan, shards, start, watch, window, verdict, numbers, on disk.
+
+Whole or not at all: what a Point's folder holds counts only with its point.json, which is written last.
+"""
+
+import os
+import resource
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from loadgen import cluster, config, launch, prompts, record, store, summary, verdict, window, worker
+from loadgen.columns import columns, table
+from loadgen.config import Config, Level
+from loadgen.errors import ClusterError, ServerError
+from loadgen.facts import facts_of
+from loadgen.forecast import Ladder
+from loadgen.launch import Launched
+from loadgen.plan import Prompt
+from loadgen.progress import Progress
+from loadgen.verdict import Verdict
+from loadgen.window import Expected, Measured, Window
+from server.variant import contradictions
+
+LOOK_S = 0.25  # how often the driver looks at the board
+SERVER_LOOK_S = 1.0  # how often it asks whether the server lives: a death is known within two seconds
+SILENCE_S_MAX = 6.0  # a worker beats once a second; five missing beats are a lost worker
+WORKERS_START_S_MAX = 60.0  # processes and imports on a busy machine
+END_S_MAX = 12.0  # from the word to stop until all rows are written
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one Point is: one level of a run on a running server, and what is expected of it."""
+
+    launched: Launched
+    conf: Config
+    level: Level
+    folder: Path
+    identity: Mapping[str, Any]
+    expected: Expected
+
+    @property
+    def counted(self) -> bool:
+        """A fixed count of requests, and so no window."""
+        return self.level.requests is not None
+
+    @property
+    def stagger_s(self) -> float:
+        """Over how many seconds the first requests are spread."""
+        return window.stagger_s(self.conf.load, self.level.concurrency, self.expected)
+
+
+@dataclass
+class Watch:
+    """What the driver saw while the workers ran. `failed` is what ended the Point before its time, if anything did."""
+
+    board: dict[str, Any]
+    health: list[dict[str, Any]]
+    failed: Verdict | None = None
+    died_ns: int | None = None  # nanoseconds since the Point began
+
+
+def measure(
+    launched: Launched,
+    conf: Config,
+    level: Level,
+    folder: Path,
+    found: tuple[Prompt, ...],
+    ladder: Ladder,
+    progress: Progress,
+    stop: cluster.Stop,
+) -> tuple[dict[str, Any], int]:
+    """Measure one level on a running server; point.json's content and the exit code it stands for.
+
+    Raises ClusterError when the server's actor or the board is lost, StorageError when results cannot be written.
+    """
+    expected = window.expect(level.concurrency, launched.warm_up_s, launched.measured)
+    place = store.new_folder(folder, f"c{level.concurrency}")
+    cell = Cell(launched, conf, level, place, _identity(launched, conf, level, place), expected)
+    progress.phase("cache flushed, workers starting" if launched.server.ask("flush", stop=stop) else "workers starting")
+    crew = cluster.hire(_shards(cell, found), conf.load, cell.stagger_s, cell.counted, place)
+    try:
+        watch = _watch(crew, launched, _shower(cell, ladder, progress), stop)
+    finally:
+        crew.dismiss()
+    return _conclude(cell, watch)
+
+
+def _identity(launched: Launched, conf: Config, level: Level, folder: Path) -> dict[str, Any]:
+    """The identity columns of every row of the Point."""
+    return {
+        "study": conf.study,
+        "variant": conf.variant.name,
+        "spec_mode": launched.spec_mode,
+        "engine": launched.spec.engine,
+        "engine_version": launched.endpoint.get("version"),
+        "simulated": launched.simulated,
+        "sim_speed": launched.sim_speed,
+        "model": conf.model.name,
+        "workload": conf.workload.name,
+        "workload_hash": config.workload_hash(conf),
+        "block": conf.block,
+        "concurrency": level.concurrency,
+        "rate": None,
+        "point_id": f"{launched.id}-{folder.name}",
+        "launch_id": launched.id,
+        "started_at": datetime.now(UTC),
+    }
+
+
+def _shards(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
+    """One shard a worker; never more workers than streams."""
+    conf, launched = cell.conf, cell.launched
+    count = min(conf.cluster.workers or 1, cell.level.concurrency)
+    plan = prompts.plan(conf.workload, found, conf.block, cell.level.requests)
+    return [
+        worker.Shard(
+            worker=number,
+            workers=count,
+            concurrency=cell.level.concurrency,
+            plan=plan,
+            point_id=cell.identity["point_id"],
+            base_url=launched.endpoint["url"],
+            api=conf.engine.api,
+            model_id=launched.endpoint.get("model_id") or conf.model.name,
+            stagger_s=cell.stagger_s,
+            limits=launch.limits(conf.load),
+            identity=cell.identity,
+            api_key_env=conf.engine.api_key_env,
+            ca_file=conf.engine.ca_file,
+            keep_text=conf.output.text,
+        )
+        for number in range(count)
+    ]
+
+
+def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping[str, Any]], None]:
+    """Shows phase, counts and the time left, as the board has them."""
+    place = ladder.levels.index(cell.level)
+    later_s = ladder.left_s(place + 1)
+    fixed = {
+        "variant": cell.conf.variant.name,
+        "level": place + 1,
+        "levels": len(ladder.levels),
+        "concurrency": cell.level.concurrency,
+    }
+
+    def show(board: Mapping[str, Any]) -> None:
+        duration_s = board["duration_s"] or cell.expected.duration_s
+        whole_s = window.level_s(cell.conf.load, cell.level.concurrency, cell.level.requests, duration_s)
+        left_s = max(0.0, whole_s - board["t_ns"] / 1e9)
+        whole_left_s = None if later_s is None else left_s + later_s
+        counts = {name: board[name] for name in ("phase", "finished", "failed", "tokens_per_s", "in_flight")}
+        progress.update({**fixed, **counts, "level_left_s": left_s, "ladder_left_s": whole_left_s})
+
+    return show
+
+
+def _watch(
+    crew: cluster.Crew, launched: Launched, show: Callable[[Mapping[str, Any]], None], stop: cluster.Stop
+) -> Watch:
+    """Look at the board until all workers have returned; end the Point on a signal, a dead server or a lost worker."""
+    watch = Watch({}, [])
+    begun = asked = time.monotonic()
+    deadline: float | None = None
+    while True:
+        _, lost, over = crew.ended(LOOK_S)
+        watch.board = crew.look()
+        watch.health += watch.board["health"]
+        show(watch.board)
+        now = time.monotonic()
+        if watch.failed is None and now - asked >= SERVER_LOOK_S:
+            asked = now
+            watch.failed = _server_failed(watch, launched)
+        watch.failed = watch.failed or _ended_by(watch.board, lost, now - begun, stop)
+        if watch.failed and deadline is None:
+            deadline = now + END_S_MAX
+            crew.stop(watch.failed.reasons[0].rule)
+        if over or (deadline is not None and now > deadline):
+            return watch
+
+
+def _server_failed(watch: Watch, launched: Launched) -> Verdict | None:
+    look = launched.server.ask("look")
+    if look["alive"]:
+        return None
+    watch.died_ns = watch.board["t_ns"]
+    advice = f"read the end of server{launched.stem}.log"
+    return verdict.failed("server_died", look["reason"], None, advice, ServerError.exit_code)
+
+
+def _ended_by(board: Mapping[str, Any], lost: Mapping[int, str], since_s: float, stop: cluster.Stop) -> Verdict | None:
+    """What other than the server ends the Point before its time, if anything does."""
+    if stop.signum is not None:
+        return verdict.interrupted(stop.signum)
+    code, started = ClusterError.exit_code, board["start_utc_ns"] is not None
+    for number, reason in lost.items():
+        advice = "its rows are kept; look at the node's memory, then run again"
+        return verdict.failed("worker_lost", f"worker {number}: {reason}", None, advice, code)
+    for number, silent_s in board["silent_s"].items():
+        if started and silent_s > SILENCE_S_MAX:
+            advice = "its node is gone, frozen or overloaded; look at it, then run again"
+            return verdict.failed("worker_lost", f"worker {number}: silent for {silent_s:.0f} s", None, advice, code)
+    if not started and since_s > WORKERS_START_S_MAX:
+        advice = "look for memory or processes that are short on the nodes"
+        return verdict.failed("workers", f"not all were there after {since_s:.0f} s", None, advice, code)
+    return None
+
+
+def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
+    """Judge, compute, write. The rows of a Point that failed are kept and marked; it has no headline numbers."""
+    span: Window | None = watch.board["window"]
+    inside = (span.start_ns, span.end_ns) if span else None if cell.counted else (0, 0)
+    rows = store.requests_table(cell.folder, inside)
+    if watch.died_ns is not None:
+        rows = store.mark_server_gone(rows, watch.died_ns)
+    health = [{**cell.identity, **row} for row in watch.health]
+    judged, numbers = watch.failed, None
+    if judged is None and span is None and not cell.counted:
+        advice = "read the outcomes in requests.parquet and the server's log"
+        judged = verdict.failed("window", watch.board["reason"] or "not reached", None, advice, ClusterError.exit_code)
+    if judged is None:
+        cols = columns(rows)
+        told = cell.launched.server.ask("info") or {}
+        numbers = _summary(cell, cols, span, told)
+        judged = _judge(cell, cols, health, inside, told)
+        if watch.board["duration_s"]:
+            cell.launched.measured.append(Measured(cell.level.concurrency, watch.board["duration_s"]))
+    point = _content(cell, span, judged, numbers)
+    store.commit_point(cell.folder, rows, health, point)
+    return point, judged.exit_code
+
+
+def _summary(cell: Cell, cols: Mapping[str, Any], span: Window | None, told: Mapping[str, Any]) -> dict[str, Any]:
+    states = told.get("internal_states") or [{}]
+    average = states[0].get("avg_spec_accept_length") if isinstance(states[0], dict) else None
+    return summary.summarize(
+        dict(cols),
+        span.start_ns if span else 0,
+        span.end_ns if span else 0,
+        concurrency=cell.level.concurrency,
+        gpus=cell.launched.spec.tp,
+        whole_run=cell.counted,
+        accept_length=float(average) if average else None,
+        accept_source="server_average" if average else None,
+    )
+
+
+def _judge(
+    cell: Cell,
+    cols: Mapping[str, Any],
+    health: list[dict[str, Any]],
+    inside: tuple[int, int] | None,
+    told: Mapping[str, Any],
+) -> Verdict:
+    seed = cell.launched.endpoint.get("seed")
+    died = None
+    if seed is not None and told.get("random_seed") not in (None, seed):
+        died = f"another server answers (seed {told.get('random_seed')}, ours has {seed})"
+    wrong, unproven = contradictions(cell.launched.spec, told, cell.level.concurrency)
+    facts = facts_of(
+        dict(cols),
+        columns(table(health, record.HEALTH)),
+        inside,
+        concurrency=cell.level.concurrency,
+        whole_run=cell.counted,
+        failed_share_max=cell.conf.load.failed_share_max,
+        short_share_max=cell.conf.load.short_share_max,
+        descriptors_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        contradictions=tuple((one.flag, one.asked, one.told) for one in wrong),
+        not_proven=tuple(unproven),
+        died=died,
+    )
+    return verdict.judge(facts)
+
+
+def _content(cell: Cell, span: Window | None, judged: Verdict, numbers: dict[str, Any] | None) -> dict[str, Any]:
+    """The content of point.json."""
+    conf, stem = cell.conf, cell.launched.stem
+    beside = os.path.relpath(cell.launched.folder, cell.folder)
+    how = span.how if span else "whole run" if cell.counted else "no window was reached"
+    spread = f"stagger of {cell.stagger_s:.2f} s from {cell.expected.how} duration of {cell.expected.duration_s:.2f} s"
+    return {
+        "schema_version": record.SCHEMA_VERSION,
+        **{name: value for name, value in cell.identity.items() if name not in ("concurrency", "rate")},
+        "load": {"kind": conf.load.kind, "concurrency": cell.level.concurrency, "requests": cell.level.requests},
+        "tags": conf.tags,
+        "slo": {"ttft_p99_ms": conf.slo.ttft_p99_ms, "tpot_p99_ms": conf.slo.tpot_p99_ms},
+        "window": {
+            "start_s": span.start_ns / 1e9 if span else None,
+            "end_s": span.end_ns / 1e9 if span else None,
+            "how": f"{how}; {spread}",
+        },
+        "verdict": verdict.as_json(judged),
+        "summary": numbers,
+        "files": {
+            "requests": store.REQUESTS_FILE,
+            "health": store.HEALTH_FILE,
+            "launch": f"{beside}/launch{stem}.json",
+            "server_log": f"{beside}/server{stem}.log",
+            "server_metrics": f"{beside}/server_metrics{stem}.parquet",
+        },
+    }

@@ -1,0 +1,162 @@
+"""The schemas of the dataset: what each column is called, its type, unit and meaning.
+
+Pure: names and types only; `store` turns them into Arrow. A type changes only with SCHEMA_VERSION.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: `type` is one of string, bool, int32, int64, float64, timestamp, list<int32>, list<int64>, list<float32>."""
+
+    name: str
+    type: str
+    doc: str
+
+
+class Outcome(StrEnum):
+    """How one request ended. `ok` alone enters latency statistics."""
+
+    OK = "ok"
+    HTTP_STATUS = "http_status"  # a status other than 200
+    ERROR_EVENT = "error_event"  # an error inside a 200 stream
+    TRUNCATED = "truncated"  # the stream ended without finish reason and without end mark
+    CONNECTION_LOST = "connection_lost"  # the transport broke in mid-stream
+    EMPTY = "empty"  # ended well, but no output came
+    MALFORMED = "malformed"  # not the dialect, or usage that contradicts the events
+    TIMEOUT_CONNECT = "timeout_connect"
+    TIMEOUT_FIRST_TOKEN = "timeout_first_token"
+    TIMEOUT_STALL = "timeout_stall"
+    TIMEOUT_TOTAL = "timeout_total"
+    CONNECT = "connect"  # refused, unreachable, name not found
+    TLS = "tls"
+    REDIRECT = "redirect"  # 3xx: never followed
+    ENCODING = "encoding"  # compressed although identity was asked
+    TOO_LARGE = "too_large"  # a cap was reached
+    SERVER_GONE = "server_gone"  # in flight when the server died
+    CUT = "cut"  # in flight when the Point ended; not a failure
+    UNSENT = "unsent"  # planned, never sent
+
+
+NOT_FAILURES = frozenset({Outcome.OK, Outcome.CUT, Outcome.UNSENT})
+
+
+def failed(outcome: str) -> bool:
+    """Whether a request with this outcome counts as failed."""
+    return outcome not in NOT_FAILURES
+
+
+# Identity: the same for every row of a Point.
+IDENTITY = (
+    Column("study", "string", "name of the study, null outside one"),
+    Column("variant", "string", "how the server was started"),
+    Column("spec_mode", "string", "tree_sync, tree_overlap, chain_sync, chain_overlap, adaptive, ngram or none"),
+    Column("engine", "string", "sglang, sim, vllm, llama_cpp or external"),
+    Column("engine_version", "string", "as the server tells it, null if it does not"),
+    Column("simulated", "bool", "true: not hardware, a simulation"),
+    Column("sim_speed", "float64", "how many times faster than the profile's hardware; null for a real engine"),
+    Column("model", "string", "model.name"),
+    Column("workload", "string", "workload.name"),
+    Column("workload_hash", "string", "hash of all that decides what is asked"),
+    Column("block", "int32", "the unit of pairing, and a seed"),
+    Column("concurrency", "int32", "streams in flight; null in open loop"),
+    Column("rate", "float64", "requests a second; null in closed loop"),
+    Column("point_id", "string", "one measured cell"),
+    Column("launch_id", "string", "one life of one server"),
+    Column("started_at", "timestamp", "when the Point began (UTC)"),
+)
+
+# What the worker knows of one request. Times: nanoseconds since the Point began, on the worker's monotonic clock, null where it never came.
+REQUEST = (
+    Column("seq", "int64", "number of the request in the Point's plan"),
+    Column("prompt_id", "string", "which text"),
+    Column("prompt_kind", "string", "code, chat, summary, ..."),
+    Column("worker", "int32", "which worker sent it"),
+    Column("host", "string", "the worker's host"),
+    Column("endpoint", "string", "URL the request went to"),
+    Column(
+        "planned_ns",
+        "int64",
+        "when it should be sent: the plan in open loop; in closed loop the moment its stream was free",
+    ),
+    Column("sent_ns", "int64", "just before its first byte went to the socket"),
+    Column("headers_ns", "int64", "response head complete"),
+    Column("first_chunk_ns", "int64", "first event of any kind"),
+    Column("first_token_ns", "int64", "first event that carried generated output, reasoning included"),
+    Column("first_answer_ns", "int64", "first event that carried answer text"),
+    Column("last_token_ns", "int64", "last event that carried output"),
+    Column("done_ns", "int64", "end of the response, whatever it was"),
+    Column("connect_ns", "int64", "duration of opening the connection (DNS, TCP, TLS); null on reuse"),
+    Column(
+        "refill_ns", "int64", "closed loop: how long the stream stood empty before this request; null for its first"
+    ),
+    Column("chunk_ns", "list<int64>", "stamp of every event that carried output"),
+    Column("chunk_tokens", "list<int32>", "tokens of each of those events; null where the server does not tell"),
+    Column("prompt_tokens", "int32", "as the server counts"),
+    Column("output_tokens", "int32", "see token_source"),
+    Column("cached_tokens", "int32", "prompt tokens found in the server's cache, null if not told"),
+    Column("planned_tokens", "int32", "output tokens asked for (max_tokens)"),
+    Column("token_source", "string", "usage, tokenizer or events"),
+    Column("spec_verify_steps", "int32", "verify steps of this request; null if unknown"),
+    Column("bytes", "int64", "bytes of the response's body"),
+    Column("reads", "int32", "socket reads that carried body bytes"),
+    Column("done_seen", "bool", "whether the dialect's end mark came"),
+    Column("short", "bool", "ended well with fewer tokens than asked under ignore_eos"),
+    Column("answer_sha256", "string", "hash of the answer's text; null where none came"),
+    Column("outcome", "string", "ok or why not"),
+    Column("http_status", "int32", "null if no head came"),
+    Column("error", "string", "at most 200 characters; never a body, never a header"),
+    Column("finish_reason", "string", "as the server tells it"),
+)
+
+# Known only when the Point is over.
+JUDGED = (
+    Column("in_window", "bool", "sent inside the window"),
+    Column("verdict", "string", "the Point's verdict"),
+)
+
+REQUESTS = IDENTITY + REQUEST + JUDGED
+
+HEALTH = (
+    *IDENTITY,
+    Column("worker", "int32", "which worker"),
+    Column("host", "string", "its host"),
+    Column("pid", "int64", "its process"),
+    Column("t_ns", "int64", "end of this second, nanoseconds since the Point began"),
+    Column("utc", "timestamp", "the same on the wall clock, once a second, for correlation only"),
+    Column("duration_ns", "int64", "length of this row's interval"),
+    Column("loop_lag_ms", "list<float32>", "overrun of each of the loop probe's sleeps"),
+    Column("in_flight", "int32", "requests in flight at its end"),
+    Column("sent", "int64", "requests sent so far"),
+    Column("finished", "int64", "requests ended so far, ok or failed"),
+    Column("failed", "int64", "failed so far"),
+    Column("reads", "int64", "body reads so far"),
+    Column("cpu_share", "float64", "CPU seconds of the process a second"),
+    Column("rss_bytes", "int64", "resident memory of the process"),
+    Column("descriptors", "int32", "open file descriptors"),
+    Column("gc_pause_max_ms", "float64", "longest garbage collection in the interval"),
+)
+
+SERVER_METRICS = (
+    Column("launch_id", "string", "one life of one server"),
+    Column("variant", "string", "how the server was started"),
+    Column("engine", "string", "kind of server"),
+    Column("simulated", "bool", "true: not hardware, a simulation"),
+    Column("utc", "timestamp", "when it was read"),
+    Column("t_mono_ns", "int64", "the same on the server node's monotonic clock"),
+    Column("name", "string", "the metric's name as the server gives it"),
+    Column("labels", "string", "its labels as JSON"),
+    Column("value", "float64", "its value"),
+)
+
+MAX_ERROR_CHARS = 200
+
+
+def names(columns: Iterable[Column]) -> list[str]:
+    """The columns' names, in order."""
+    return [column.name for column in columns]

@@ -1,0 +1,254 @@
+"""What a person reads before and after: the plan, tables of results, reasons, the next step.
+
+Owns wording and layout; makes no numbers of its own and prints nothing. Texts of servers and requests are cleaned
+first: a terminal must not obey them.
+"""
+
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from loadgen.config import Config, levels
+from loadgen.progress import Progress
+from loadgen.verdict import INTERRUPTED, INVALID, VALID, name_of, text
+from loadgen.words import NOTHING, clean, console, duration, figure, many, percent, simulated
+from server.spec import ServerSpec
+from server.variant import argv, shown_environment
+
+__all__ = ["Progress", "dry_run", "ending", "ledger_table", "level_table", "next_step", "plan_text", "rendered"]
+
+COLOURS = {VALID: "green", INVALID: "yellow", INTERRUPTED: "yellow"}
+IN_THE_TABLE = ("requests", "failed_share")  # rules whose numbers stand there already
+DRY_HOST, DRY_PORT = "127.0.0.1", 30000  # what SGLang would take; a real start picks a free port
+Point = Mapping[str, Any]
+
+
+def rendered(what: RenderableType, stream: TextIO, width: int | None = None) -> str:
+    """A text or table as the characters that suit `stream`: with colours only where it is a terminal."""
+    target = console(stream, width)
+    with target.capture() as captured:
+        # A plain string is not wrapped, so that paths and commands can be copied.
+        target.print(what, soft_wrap=isinstance(what, str))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def level_of(load: Mapping[str, Any]) -> str:
+    """One load level in words."""
+    if load.get("rate") is not None:
+        return f"rate {load['rate']:g}/s"
+    return f"concurrency {load.get('concurrency', NOTHING)}"
+
+
+def level_table(points: Sequence[Point]) -> RenderableType:
+    """The levels of each Launch as one table, with all reasons and advice in full below it."""
+    launches = [list(some) for _, some in groupby(points, key=lambda p: (p["variant"], p.get("block"), p["launch_id"]))]
+    return Group(*(part for launch in launches for part in _launch(launch)))
+
+
+def _launch(points: list[Point]) -> Iterable[RenderableType]:
+    yield _title(points[0])
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    opened = any(point["load"].get("rate") is not None for point in points)
+    level = "rate\n/s" if opened else "concur-\nrency"
+    for header in (level, "output\ntok/s", "tok/s\nper\nstream", "TTFT\nms\np50/p90", "ms per\ntoken\np50/p90"):
+        table.add_column(header, justify="right", overflow="fold", vertical="bottom")
+    for header in ("accept\nlength", "failed"):
+        table.add_column(header, justify="right", overflow="fold")
+    table.add_column("verdict", overflow="fold")
+    for point in points:
+        table.add_row(*_cells(point))
+    yield table
+    yield from _notes(points)
+    yield Text("")
+
+
+def _title(point: Point) -> Text:
+    model = point["model"]["name"] if isinstance(point["model"], Mapping) else point["model"]
+    workload = point.get("workload")
+    workload = workload.get("name") if isinstance(workload, Mapping) else workload
+    parts = [point["variant"], point["engine"], model, workload, f"block {point.get('block', 0)}"]
+    title = Text(clean(" · ".join(str(part) for part in parts if part)), style="bold", overflow="fold")
+    if point.get("simulated"):
+        title.append("\n" + simulated(point.get("sim_speed")), style="bold magenta")
+    return title
+
+
+def _cells(point: Point) -> list[Text]:
+    load, summary, status = point["load"], point.get("summary") or {}, point["verdict"]["status"]
+    failed, requests = summary.get("failed"), summary.get("requests")
+    cells = [
+        f"{load['rate']:g}" if load.get("rate") is not None else str(load.get("concurrency", NOTHING)),
+        figure(summary.get("output_tokens_per_s")),
+        figure(summary.get("tokens_per_s_per_stream")),
+        _pair(summary.get("ttft_ms")),
+        _pair(summary.get("tpot_ms")),
+        figure(summary.get("accept_length")),
+        percent(failed / requests if requests and failed is not None else None),
+    ]
+    # Numbers that may not be believed must not look like those that may.
+    style = "" if status == VALID else "dim"
+    return [*(Text(cell, style=style) for cell in cells), Text(status, style=COLOURS.get(status, "red"))]
+
+
+def _pair(times: Mapping[str, float | None] | None) -> str:
+    if not times or times["p50"] is None:
+        return NOTHING
+    return f"{figure(times['p50'])}/{figure(times['p90'])}"
+
+
+def is_whole_run(point: Point) -> bool:
+    """Whether a Point had a fixed count of requests and no window."""
+    return bool((point.get("summary") or {}).get("whole_run") or point["load"].get("requests"))
+
+
+def _notes(points: list[Point]) -> Iterable[Text]:
+    if any(is_whole_run(point) for point in points):
+        yield Text("whole run: tok/s is all tokens / (last output - first sent), ramp-up and drain included")
+    margins = _worst_margins([point for point in points if point["verdict"]["status"] == VALID])
+    if margins:
+        yield Text(f"margins (the closest of all VALID levels): {margins}", style="dim", overflow="fold")
+    margins_of_all = [margin for point in points for margin in point["verdict"].get("margins", ())]
+    quiet = {margin["measured"] for margin in margins_of_all if margin["rule"] == "not_proven"}
+    if quiet:
+        yield Text(clean(f"not proven, because the server does not tell: {', '.join(sorted(quiet))}"), overflow="fold")
+    for point in points:
+        yield from reasons(point)
+
+
+def reasons(point: Point) -> Iterable[Text]:
+    """One paragraph for each thing that speaks against a Point."""
+    status = point["verdict"]["status"]
+    for reason in point["verdict"]["reasons"]:
+        line = Text(f"{status} at {level_of(point['load'])}: ", style=COLOURS.get(status, "red"), overflow="fold")
+        yield line.append(clean(_reason(reason)), style="default")
+
+
+def _reason(reason: Mapping[str, Any]) -> str:
+    unit = reason.get("unit", "")
+    measured, limit = text(reason.get("measured"), unit), reason.get("limit")
+    bound = "at least" if reason.get("at_least") else "limit" if isinstance(limit, int | float) else "asked"
+    limited = f" ({bound} {text(limit, unit)})" if limit is not None else ""
+    advice = f": {reason['advice']}" if reason.get("advice") else ""
+    return f"{name_of(reason['rule'])} {measured}{limited}{advice}"
+
+
+def _worst_margins(points: list[Point]) -> str:
+    """For each judged rule the level that came closest to its limit."""
+    closest: dict[str, tuple[float, str]] = {}
+    for point in points:
+        for finding in point["verdict"].get("margins", ()):
+            used = _used(finding)
+            if used is not None and used > closest.get(finding["rule"], (-1.0, ""))[0]:
+                closest[finding["rule"]] = (used, _margin(finding, point, len(points) > 1))
+    return " · ".join(words for _, words in closest.values())
+
+
+def _used(finding: Mapping[str, Any]) -> float | None:
+    """How much of a limit was used up; None for what is not judged."""
+    measured, limit = finding.get("measured"), finding.get("limit")
+    if finding["rule"] in IN_THE_TABLE or not finding.get("ok"):
+        return None
+    if not isinstance(measured, int | float) or not isinstance(limit, int | float):
+        return None
+    if finding.get("at_least"):
+        return limit / measured if measured else None
+    return measured / limit if limit else 0.0
+
+
+def _margin(finding: Mapping[str, Any], point: Point, several: bool) -> str:
+    unit = finding.get("unit", "")
+    where = f" at {point['load'].get('concurrency') or point['load'].get('rate')}" if several else ""
+    bound = "at least" if finding.get("at_least") else "limit"
+    return (
+        f"{name_of(finding['rule'])} {text(finding['measured'], unit)}{where} ({bound} {text(finding['limit'], unit)})"
+    )
+
+
+def ledger_table(lines: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """The Points of a grid in the order they ran, one line each, reasons in full.
+
+    A line has block, variant, concurrency or rate, status, exit_code, reason and, where there is one,
+    output_tokens_per_s.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    for header in ("block", "variant", "load"):
+        table.add_column(header, overflow="fold")
+    table.add_column("tok/s", justify="right")
+    table.add_column("status", no_wrap=True)
+    table.add_column("reason", overflow="fold")
+    for line in lines:
+        status = str(line.get("status", NOTHING))
+        cells = [line.get("block", NOTHING), line.get("variant", NOTHING), level_of(line)]
+        speed = figure(line.get("output_tokens_per_s"))
+        reason = Text(clean(line.get("reason") or ""))
+        table.add_row(*map(clean, cells), speed, Text(status, style=COLOURS.get(status, "red")), reason)
+    return table
+
+
+def starts(specs: Sequence[ServerSpec], blocks: Sequence[int]) -> int:
+    """How many servers are started: consecutive runs that ask for the same one use it together."""
+    return sum(1 for _ in groupby(zip(specs, blocks, strict=True)))
+
+
+def plan_text(configs: Sequence[Config], specs: Sequence[ServerSpec], root: Path) -> str:
+    """What will happen: servers, Points, the least time they take, where results go."""
+    points = [(conf, level) for conf in configs for level in levels(conf.load)]
+    windows_s = sum(conf.load.window_s or conf.load.window_min_s for conf, level in points if level.requests is None)
+    servers = many(starts(specs, [conf.block for conf in configs]), "server start")
+    least = f", windows of {duration(windows_s)} or more" if windows_s else ""
+    lines = [f"plan: {servers}, {many(len(points), 'Point')}{least}; results in {root}"]
+    lines += [f"  {_planned(conf, spec)}" for conf, spec in zip(configs, specs, strict=True)]
+    speeds = {spec.sim_speed for spec in specs if spec.engine == "sim"}
+    return "\n".join([*lines, *map(simulated, sorted(speeds))])
+
+
+def _planned(conf: Config, spec: ServerSpec) -> str:
+    asked = ", ".join(
+        str(level.concurrency) + (f" ({level.requests} requests)" if level.requests else "")
+        for level in levels(conf.load)
+    )
+    return f"{conf.variant.name} · {spec.engine} · {conf.model.name} · block {conf.block}: concurrency {asked}"
+
+
+def dry_run(planned: Sequence[tuple[Config, ServerSpec]]) -> str:
+    """Every run with the command that would start its server; nothing is started."""
+    parts = []
+    for conf, spec in planned:
+        if spec.engine == "external":
+            command = f"a server that is running at {spec.url}"
+        else:
+            shown = [f"{name}={shlex.quote(value)}" for name, value in shown_environment(spec, []).items()]
+            command = " ".join([*shown, shlex.join(argv(spec, host=DRY_HOST, port=DRY_PORT, seed=conf.block))])
+        parts.append(f"{_planned(conf, spec)}\n  {command}")
+    return clean("\n\n".join(parts))
+
+
+def ending(points: Sequence[Point], lines: Sequence[Mapping[str, Any]], root: Path, command: str) -> str:
+    """All that a finished command prints: tables, the ledger where there is more than one Launch, the next step."""
+    parts: list[RenderableType] = [level_table(points)] if points else []
+    launches = {point["launch_id"] for point in points}
+    if len(launches) > 1 or len(lines) > len(points):
+        parts += [Text("Points of this run", style="bold"), ledger_table(lines), Text("")]
+    texts = [rendered(Group(*parts), sys.stdout)] if parts else []
+    statuses = [line["status"] for line in lines]
+    return "\n".join([*texts, next_step(root, statuses, [line["variant"] for line in lines], command)])
+
+
+def next_step(root: Path, statuses: Sequence[str], variants: Sequence[str], command: str) -> str:
+    """Where the files are and the command that comes next; `command` is the one that was typed."""
+    results = f"results: {root}"
+    bad = sum(status != VALID for status in statuses)
+    if bad:
+        resumed = command if "resume=true" in command else f"{command} resume=true"
+        return f"{results}\n{bad} of {many(len(statuses), 'Point')} not VALID; measure them again: {resumed}"
+    if len(set(variants)) > 1:
+        return f"{results}\nnext: python -m loadgen.compare {root}"
+    other = "eagle_topk1_v2" if "baseline" in variants else "baseline"
+    return f"{results}\nnext: python -m loadgen +variant={other}, then python -m loadgen.compare {root.parent}"

@@ -1,0 +1,129 @@
+"""One request's row: how it ended, by the rules of success, and its columns, times relative to the Point's begin.
+
+No clock and no I/O. It must not know how the Trace or the Parsed came about, nor the window.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loadgen.record import IDENTITY, MAX_ERROR_CHARS, REQUEST, Outcome, names
+from loadgen.sse import Parsed
+from loadgen.trace import Trace
+
+# Ways in which the transport may end after the dialect's end mark: the answer is whole all the same.
+HARMLESS_AFTER_END = frozenset(
+    {Outcome.CONNECTION_LOST, Outcome.TIMEOUT_STALL, Outcome.TIMEOUT_TOTAL, Outcome.CUT, Outcome.MALFORMED}
+)
+ECHO_CHARS = 16  # so much of a prompt in an error message is an echo, not chance
+TIMES = ("first_chunk_ns", "first_token_ns", "first_answer_ns", "last_token_ns")
+COLUMNS = names(IDENTITY) + names(REQUEST)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the plan says of one request; `planned_ns` on the monotonic clock, `freed_ns` None for a stream's first."""
+
+    seq: int
+    prompt_id: str
+    prompt_kind: str
+    planned_tokens: int
+    ignore_eos: bool
+    planned_ns: int | None = None
+    freed_ns: int | None = None
+
+
+def judge(trace: Trace, parsed: Parsed) -> tuple[Outcome, str | None]:
+    """How a request ended, and why where it was not well."""
+    outcome = trace.outcome
+    if parsed.done_seen and outcome in HARMLESS_AFTER_END:
+        outcome = None
+    if outcome not in (None, Outcome.CONNECTION_LOST):
+        return outcome, trace.error
+    if parsed.too_large:
+        return Outcome.TOO_LARGE, parsed.too_large
+    if parsed.error:
+        return Outcome.ERROR_EVENT, parsed.error
+    if outcome is not None:
+        return outcome, trace.error
+    if parsed.malformed:
+        return Outcome.MALFORMED, parsed.malformed
+    if not parsed.done_seen and parsed.finish_reason is None:
+        return Outcome.TRUNCATED, "the stream ended without a finish reason and without its end mark"
+    if not parsed.chunk_ns:
+        return Outcome.EMPTY, "the stream ended well and carried no output"
+    return Outcome.OK, None
+
+
+def private(error: str | None, texts: Sequence[str], key: str | None) -> str | None:
+    """`error` without the API key, and cut where it begins to repeat what was asked: servers echo both."""
+    if error is None:
+        return None
+    if key:
+        error = error.replace(key, "***")
+    # Every second half of a piece: an echo of one and a half pieces holds one of these whole.
+    for at in range(0, len(error) - ECHO_CHARS + 1, ECHO_CHARS // 2):
+        piece = error[at : at + ECHO_CHARS]
+        if any(piece in text for text in texts):
+            return error[: max(0, at - ECHO_CHARS // 2)] + "... (the request's own text)"
+    return error[:MAX_ERROR_CHARS]
+
+
+def build(
+    asked: Asked,
+    trace: Trace,
+    parsed: Parsed,
+    outcome: Outcome,
+    error: str | None,
+    start_ns: int,
+    fixed: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The row, with every column of IDENTITY and REQUEST; `fixed` holds those that all rows of a worker share."""
+
+    def since(stamp: int | None) -> int | None:
+        return None if stamp is None else stamp - start_ns
+
+    refill = None if asked.freed_ns is None or trace.sent_ns is None else trace.sent_ns - asked.freed_ns
+    told = parsed.token_source == "usage"  # noqa: S105
+    known = {
+        **fixed,
+        **unsent(asked),
+        **{name: since(getattr(parsed, name)) for name in TIMES},
+        "planned_ns": since(asked.planned_ns),
+        "sent_ns": since(trace.sent_ns),
+        "headers_ns": since(trace.headers_ns),
+        "done_ns": since(trace.done_ns),
+        "connect_ns": trace.connect_ns,
+        "refill_ns": refill,
+        "chunk_ns": [stamp - start_ns for stamp in parsed.chunk_ns],
+        "chunk_tokens": parsed.chunk_tokens,
+        "prompt_tokens": parsed.prompt_tokens,
+        "output_tokens": parsed.output_tokens,
+        "cached_tokens": parsed.cached_tokens,
+        "token_source": parsed.token_source,
+        "spec_verify_steps": parsed.spec_verify_steps,
+        "bytes": trace.size,
+        "reads": len(trace.reads),
+        "done_seen": parsed.done_seen,
+        "short": outcome is Outcome.OK and asked.ignore_eos and told and parsed.output_tokens < asked.planned_tokens,
+        "answer_sha256": parsed.answer_sha256,
+        "outcome": str(outcome),
+        "http_status": trace.http_status,
+        "error": error,
+        "finish_reason": parsed.finish_reason,
+    }
+    return {name: known.get(name) for name in COLUMNS}
+
+
+def unsent(asked: Asked, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a row says of a request that was planned; with `fixed`, the whole row of one that was never sent."""
+    plan = {
+        "seq": asked.seq,
+        "prompt_id": asked.prompt_id,
+        "prompt_kind": asked.prompt_kind,
+        "planned_tokens": asked.planned_tokens,
+    }
+    if fixed is None:
+        return plan
+    row = {**fixed, **plan, "outcome": str(Outcome.UNSENT), "chunk_ns": [], "done_seen": False, "short": False}
+    return {name: row.get(name) for name in COLUMNS}

@@ -1,0 +1,84 @@
+"""What came when: tokens and requests in flight over time, from a Point's columns.
+
+Pure. Owns how a token gets its moment; knows nothing of verdicts or of files. Times are nanoseconds since the Point
+began; `cols` is what `columns.columns` makes of requests.parquet.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from loadgen.record import Outcome, failed
+
+Columns = Mapping[str, np.ndarray]
+NS_PER_S = 1e9
+
+
+def in_window(cols: Columns, start_ns: float, end_ns: float) -> np.ndarray:
+    """Which requests were sent in [start, end); one that failed before it could be sent counts by when it was due."""
+    sent = cols["sent_ns"].astype(np.float64)
+    unsent_failure = np.isnan(sent) & failures(cols)
+    moment = np.where(unsent_failure, cols["planned_ns"], sent)
+    return (moment >= start_ns) & (moment < end_ns)
+
+
+def failures(cols: Columns) -> np.ndarray:
+    """Which requests failed; ok, cut and unsent ones did not."""
+    return np.array([failed(outcome) for outcome in cols["outcome"]], dtype=bool)
+
+
+def chunk_counts(cols: Columns) -> np.ndarray:
+    """How many events with output each request has."""
+    return np.diff(cols["chunk_ns_offsets"])
+
+
+def chunk_tokens(cols: Columns) -> np.ndarray:
+    """Tokens of every event in `chunk_ns`.
+
+    As the server told; else its request's tokens spread evenly over its events; else, for requests whose count never
+    came (cut, broken off), as many a event as the others have, because an event is not a token.
+    """
+    counts = chunk_counts(cols)
+    output = cols["output_tokens"].astype(np.float64)
+    believed = cols["outcome"] != Outcome.MALFORMED
+    source = cols["token_source"]
+    counted = believed & (source != "events") & ~np.isnan(output) & (counts > 0)
+    usual = output[counted].sum() / counts[counted].sum() if counted.any() else 1.0
+    spread = np.where(counted, output / np.maximum(counts, 1), usual)
+    told = np.where(np.repeat(believed, counts), cols["chunk_tokens"], np.nan)
+    return np.where(np.isnan(told), np.repeat(spread, counts), told)
+
+
+def tokens_between(cols: Columns, start_ns: float, end_ns: float) -> float:
+    """Tokens stamped in [start, end), those of requests that failed or were cut later included."""
+    inside = (cols["chunk_ns"] >= start_ns) & (cols["chunk_ns"] < end_ns)
+    return float(chunk_tokens(cols)[inside].sum())
+
+
+def series(cols: Columns, start_ns: float, end_ns: float, bin_s: float) -> np.ndarray:
+    """Tokens in each whole bin of `bin_s` from start to end."""
+    bins = int((end_ns - start_ns) / (bin_s * NS_PER_S) + 1e-9)
+    edges = start_ns + np.arange(bins + 1) * bin_s * NS_PER_S
+    if not bins:
+        return np.zeros(0)
+    place = np.searchsorted(edges, cols["chunk_ns"], side="right") - 1
+    inside = (place >= 0) & (place < bins)
+    return np.bincount(place[inside], weights=chunk_tokens(cols)[inside], minlength=bins)
+
+
+def in_flight_mean(cols: Columns, start_ns: float, end_ns: float) -> float | None:
+    """Mean number of requests in flight over [start, end); None for an empty span."""
+    if end_ns <= start_ns:
+        return None
+    sent = cols["sent_ns"].astype(np.float64)
+    done = np.where(np.isnan(cols["done_ns"]), end_ns, cols["done_ns"])
+    overlap = np.minimum(done, end_ns) - np.maximum(sent, start_ns)
+    return float(np.nansum(np.maximum(overlap, 0)) / (end_ns - start_ns))
+
+
+def whole_run_span(cols: Columns) -> tuple[float, float]:
+    """[first request sent, last output], the span of a run with a fixed count; (0, 0) when nothing came."""
+    sent, last = cols["sent_ns"].astype(np.float64), cols["last_token_ns"].astype(np.float64)
+    if np.isnan(sent).all() or np.isnan(last).all():
+        return 0.0, 0.0
+    return float(np.nanmin(sent)), float(np.nanmax(last)) + 1  # spans are half open; the last output is inside

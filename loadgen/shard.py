@@ -1,0 +1,54 @@
+"""What a worker is given: its Shard of a Point, and what follows from it (addresses, the key's place)."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from loadgen.errors import ConfigError
+from loadgen.plan import Plan
+from loadgen.trace import Limits
+
+PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "generate": "/generate"}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Everything one worker needs for its share of a Point; `concurrency` is that of the whole Point."""
+
+    worker: int
+    workers: int
+    concurrency: int
+    plan: Plan
+    point_id: str
+    base_url: str
+    api: str
+    model_id: str
+    stagger_s: float
+    limits: Limits
+    identity: Mapping[str, Any]
+    api_key_env: str | None = None
+    ca_file: str | None = None
+    keep_text: bool = False
+
+
+def api_key(variable: str | None) -> str | None:
+    """The key in the environment variable of that name; it is read here, in the worker, and nowhere kept."""
+    if variable is None:
+        return None
+    if not (key := os.environ.get(variable)):
+        raise ConfigError(f"engine.api_key_env names {variable}, which is not set where the worker runs: set it there")
+    return key
+
+
+def url(base_url: str, api: str) -> str:
+    """The address of `api` below `base_url`, which may or may not end in /v1."""
+    base, path = base_url.rstrip("/"), PATHS[api]
+    return base.removesuffix("/v1") + path
+
+
+def endpoint(base_url: str) -> str:
+    """The address as it may be written down: without a user's name and password."""
+    parts = urlsplit(base_url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

@@ -1,0 +1,250 @@
+"""Every file of a run: row streams while it is measured, Parquet and point.json when it is whole, the ledger.
+
+Owns how bytes reach the disk so that a kill at any moment leaves the old file or the new one, never half of one. Knows
+nothing of what the numbers mean. Unfinished files begin with `_` or `.`, names that globs and dataset readers pass by.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from loadgen.columns import columns, fitted, schema, table
+from loadgen.dataset import HEALTH_FILE, POINT, REQUESTS_FILE, read_rows, reported
+from loadgen.errors import ConfigError, StorageError
+from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column, Outcome
+from loadgen.series import in_window
+
+LEDGER = "ledger.jsonl"
+DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+STREAMS = "_*.arrows"
+STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of an Arrow IPC stream
+# How a request ends whose server dies under it; a connection refused afterwards stays `connect`.
+ENDED_BY_DEATH = {
+    Outcome.CONNECTION_LOST,
+    Outcome.TRUNCATED,
+    Outcome.CUT,
+    Outcome.TIMEOUT_FIRST_TOKEN,
+    Outcome.TIMEOUT_STALL,
+}
+DEATH_NOTICED_NS_MAX = 3_000_000_000  # the driver looks once a second and hears of it through two processes
+FOLDER_TRIES_MAX = 1000  # runs begun in the same second; more means that something else is wrong
+FOLDER_NAME_CHARS_MAX = 100  # file systems stop at 255 bytes
+
+
+def _sync(path: Path) -> None:
+    """Force a file, or a folder's list of names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` to write to; at the end it takes the place of `path` in one step."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with reported(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            _sync(temporary)
+            os.replace(temporary, path)
+            _sync(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _write_all(descriptor: int, data: bytes | pa.Buffer) -> None:
+    """All of `data`: a nearly full disk takes a part first and refuses the rest on the next call."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+class RowWriter:
+    """Rows appended to an Arrow IPC stream; each append is one write to the operating system, so a kill loses none."""
+
+    def __init__(self, path: Path, columns: Sequence[Column] = IDENTITY + REQUEST) -> None:
+        self.path, self.columns = path, columns
+        with reported(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            _write_all(self._descriptor, schema(columns).serialize())
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write the rows as one batch. Raises StorageError when the disk does not take them."""
+        if not rows:
+            return
+        with reported(self.path):
+            for batch in table(rows, self.columns).to_batches():
+                _write_all(self._descriptor, batch.serialize())
+
+    def close(self) -> None:
+        """End the stream; harmless when repeated."""
+        if self._descriptor < 0:
+            return
+        with reported(self.path):
+            try:
+                _write_all(self._descriptor, STREAM_END)
+            finally:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+
+def stream_path(folder: Path, worker: int) -> Path:
+    """Where a worker's rows go until the Point is whole."""
+    return folder / f"_requests_{worker}.arrows"
+
+
+def requests_table(folder: Path, window_ns: tuple[int, int] | None) -> pa.Table:
+    """All workers' rows of a Point by seq, with `in_window` set (no window: every row is); `verdict` is still null."""
+    streams = sorted(folder.glob(STREAMS))
+    empty = table([], IDENTITY + REQUEST)
+    rows = pa.concat_tables([empty, *map(read_rows, streams)], promote_options="permissive").sort_by("seq")
+    seqs = rows["seq"].to_numpy()
+    assert (np.diff(seqs) > 0).all(), f"a request of {folder} was recorded twice"
+    needed = columns(rows.select(["sent_ns", "planned_ns", "outcome"]))
+    inside = np.full(len(rows), True) if window_ns is None else in_window(needed, *window_ns)
+    return fitted(rows.append_column("in_window", pa.array(inside, pa.bool_())), REQUESTS)
+
+
+def mark_server_gone(requests: pa.Table, noticed_ns: int) -> pa.Table:
+    """The rows with outcome `server_gone` where the server's death ended a request; it was noticed at `noticed_ns`."""
+    by_death = pa.array([outcome in ENDED_BY_DEATH for outcome in requests["outcome"].to_pylist()], pa.bool_())
+    late = pa.compute.greater_equal(requests["done_ns"], noticed_ns - DEATH_NOTICED_NS_MAX).fill_null(True)
+    gone = pa.compute.if_else(pa.compute.and_(by_death, late), Outcome.SERVER_GONE.value, requests["outcome"])
+    return requests.set_column(requests.schema.get_field_index("outcome"), "outcome", gone)
+
+
+def commit_point(
+    folder: Path, requests: pa.Table, health: Sequence[Mapping[str, Any]], point: Mapping[str, Any]
+) -> None:
+    """Make a Point whole: its tables, then `point.json`, then the workers' streams go.
+
+    `requests` is what `requests_table` gave; `point` is what `point.json` holds, its verdict is set in every row.
+    """
+    verdict = pa.array([point["verdict"]["status"]] * len(requests), pa.string())
+    judged = requests.set_column(requests.schema.get_field_index("verdict"), "verdict", verdict)
+    write_parquet(folder / REQUESTS_FILE, judged, REQUESTS)
+    write_parquet(folder / HEALTH_FILE, health, HEALTH)
+    write_json(folder / POINT, point)
+    with reported(folder, "clean"):
+        for stream in folder.glob(STREAMS):
+            stream.unlink()
+
+
+def write_parquet(path: Path, rows: pa.Table | Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
+    """Write a table or rows as Parquet with exactly these columns, in one step."""
+    whole = fitted(rows, columns) if isinstance(rows, pa.Table) else table(rows, columns)
+    with _replacing(path) as temporary:
+        pq.write_table(whole, temporary, compression="zstd")
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file in one step."""
+    with _replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def to_json(value: Any, indent: bool = False) -> bytes:
+    """Strict JSON: NaN and infinities become null."""
+    options = orjson.OPT_SERIALIZE_NUMPY | (orjson.OPT_INDENT_2 if indent else 0)
+    return orjson.dumps(value, default=_plain, option=options)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write strict, indented JSON in one step."""
+    write_bytes(path, to_json(value, indent=True) + b"\n")
+
+
+def append_line(path: Path, value: Any) -> None:
+    """Add one line of JSON to a ledger and force it to the disk."""
+    with reported(path):
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            # A line that an earlier kill cut off must not swallow this one.
+            broken = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            _write_all(descriptor, (b"\n" if broken else b"") + to_json(value) + b"\n")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def claim(folder: Path, chosen_by_user: bool = False) -> Path:
+    """Make a results folder ours by creating its ledger; two runs never get the same one.
+
+    A folder of our own choosing that is taken becomes `<folder>-2`, `-3`, ...; one chosen by the user is a ConfigError.
+    """
+    for number in range(1, 2 if chosen_by_user else FOLDER_TRIES_MAX):
+        candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        with reported(candidate):
+            candidate.mkdir(parents=True, exist_ok=True)
+            try:
+                os.close(os.open(candidate / LEDGER, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            except FileExistsError:
+                continue
+            _sync(candidate)
+        return candidate
+    raise ConfigError(f"{folder} already holds results; choose another folder, or resume=true to go on in it")
+
+
+def new_folder(parent: Path, name: str) -> Path:
+    """Make a folder of its own for a Point in `parent`: `name`, or `name-2`, ... where an earlier one stands."""
+    plain = folder_name(name)
+    for number in range(1, FOLDER_TRIES_MAX):
+        folder = parent / (plain if number == 1 else f"{plain}-{number}")
+        with reported(folder):
+            parent.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                continue
+            _sync(parent)
+        return folder
+    raise StorageError(f"{parent} holds {FOLDER_TRIES_MAX} folders called {plain}; choose another output folder")
+
+
+def remove_empty(root: Path | None, folders: Iterable[Path]) -> None:
+    """Take away the folders that were made for runs that never began, and the day's folder; only empty ones."""
+    candidates = [*folders, *([root] if root else [])]
+    if root and DAY.fullmatch(root.parent.name):
+        candidates.append(root.parent)
+    for folder in candidates:
+        with suppress(OSError):  # not empty, or never made
+            folder.rmdir()
+
+
+def folder_name(text: str) -> str:
+    """One folder level for any text: other characters become `-`, and no leading `.` or `_` hides it from readers."""
+    plain = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in text)
+    return plain.lstrip("._-")[:FOLDER_NAME_CHARS_MAX] or "unnamed"
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that we may still write where `folder` is, or will be."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    with reported(folder, "look at"):
+        usage = os.statvfs(existing)
+    return usage.f_bavail * usage.f_frsize

@@ -1,0 +1,238 @@
+"""The numbers of one Point, with their intervals.
+
+Pure. Owns the definition of every figure that is printed or written to point.json; knows nothing of whether the Point
+may be believed. Latencies are of requests that ended well and were sent in the window; tokens are those stamped in it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from loadgen.record import Outcome
+from loadgen.series import (
+    NS_PER_S,
+    Columns,
+    chunk_counts,
+    chunk_tokens,
+    failures,
+    in_flight_mean,
+    series,
+    tokens_between,
+    whole_run_span,
+)
+from loadgen.stats import BATCHES, LEVEL, mean_interval, quantile_interval, quantile_n_min
+
+NS_PER_MS = 1e6
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+WITHHELD = ("p99",)  # a guess from few requests misleads most here; p50 and p90 are shown with their n
+
+
+def summarize(
+    cols: Columns,
+    window_start_ns: float,
+    window_end_ns: float,
+    *,
+    concurrency: int | None,
+    gpus: int | None,
+    whole_run: bool,
+    accept_length: float | None = None,
+    accept_source: str | None = None,
+) -> dict[str, Any]:
+    """The summary of a Point. Numbers that cannot be had are None.
+
+    `whole_run`: every request counts and the window is from the first request sent to the last output.
+    `accept_length` from the server is used only where requests do not tell their verify steps.
+    """
+    start, end = whole_run_span(cols) if whole_run else (window_start_ns, window_end_ns)
+    length_s = (end - start) / NS_PER_S
+    counted = np.full(len(cols["outcome"]), True) if whole_run else cols["in_window"]
+    good = counted & (cols["outcome"] == Outcome.OK)
+    times = latencies(cols, good)
+    own_accept = accept_of(cols, good)
+    if own_accept is not None:
+        accept_length, accept_source = own_accept, "requests"
+    return {
+        **_counts(cols, counted),
+        "whole_run": whole_run,
+        "measured_s": length_s,
+        **_rates(cols, start, end, gpus, times["tpot_ms"]),
+        **_in_flight(cols, start, end, concurrency),
+        **{name: distribution(values) for name, values in times.items()},
+        **_tokens(cols, good),
+        "accept_length": accept_length,
+        "accept_source": accept_source if accept_length is not None else None,
+        "verify_cycle_ms": _verify_cycle_ms(cols, good),
+        "by_kind": by_kind(cols, good),
+        "intervals": _intervals(cols, start, end, times, whole_run),
+    }
+
+
+def _counts(cols: Columns, counted: np.ndarray) -> dict[str, Any]:
+    """Requests that count, how they ended; `outcomes` is of all rows, also those outside the window."""
+    sent = counted & (cols["outcome"] != Outcome.UNSENT)
+    kinds, numbers = np.unique(cols["outcome"].astype(str), return_counts=True)
+    return {
+        "requests": int(sent.sum()),
+        "failed": int((sent & failures(cols)).sum()),
+        "short": int((sent & cols["short"]).sum()),
+        "outcomes": {str(kind): int(number) for kind, number in zip(kinds, numbers, strict=True)},
+    }
+
+
+def _rates(cols: Columns, start: float, end: float, gpus: int | None, tpot_ms: np.ndarray) -> dict[str, float | None]:
+    length_s = (end - start) / NS_PER_S
+    per_stream = _mean_or_median(1000 / tpot_ms[tpot_ms > 0], np.median)
+    if length_s <= 0:
+        names = ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s", "tokens_per_s_per_gpu")
+        return {**dict.fromkeys(names), "tokens_per_s_per_stream": per_stream}
+    output = tokens_between(cols, start, end)
+    # A prompt's tokens count when its first output came: by then all of them have been worked through.
+    prompts = float(np.nansum(cols["prompt_tokens"][_within(cols["first_token_ns"], start, end)]))
+    ended = _within(cols["last_token_ns"], start, end) & (cols["outcome"] == Outcome.OK)
+    return {
+        "output_tokens_per_s": output / length_s,
+        "total_tokens_per_s": (output + prompts) / length_s,
+        "requests_per_s": float(ended.sum()) / length_s,
+        "tokens_per_s_per_stream": per_stream,
+        "tokens_per_s_per_gpu": output / length_s / gpus if gpus else None,
+    }
+
+
+def _within(stamps: np.ndarray, start: float, end: float) -> np.ndarray:
+    return (stamps >= start) & (stamps < end)
+
+
+def _in_flight(cols: Columns, start: float, end: float, concurrency: int | None) -> dict[str, float | None]:
+    mean = in_flight_mean(cols, start, end)
+    return {
+        "in_flight_mean": mean,
+        "concurrency_held": mean / concurrency if mean is not None and concurrency else None,
+    }
+
+
+def latencies(cols: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Every latency of the chosen rows in milliseconds, one value a request (chunk gaps: one a gap), without gaps."""
+    sent = cols["sent_ns"][rows].astype(np.float64)
+    first = cols["first_token_ns"][rows]
+    times = {
+        "ttft_ms": (first - sent) / NS_PER_MS,
+        "first_answer_ms": (cols["first_answer_ns"][rows] - sent) / NS_PER_MS,
+        "tpot_ms": tpot_ms(cols)[rows],
+        "chunk_gap_ms": chunk_gaps_ms(cols, rows),
+        "e2e_ms": (cols["last_token_ns"][rows] - sent) / NS_PER_MS,
+    }
+    if not np.isnan(cols["rate"].astype(np.float64)).all():
+        times["ttft_planned_ms"] = (first - cols["planned_ns"][rows].astype(np.float64)) / NS_PER_MS
+    return {name: values[~np.isnan(values)] for name, values in times.items()}
+
+
+def tpot_ms(cols: Columns) -> np.ndarray:
+    """Time per output token of each request: (last - first output) / (tokens after the first event); NaN where none."""
+    counts, offsets = chunk_counts(cols), cols["chunk_ns_offsets"]
+    tokens = chunk_tokens(cols)
+    running = np.concatenate(([0.0], np.cumsum(tokens)))
+    total = running[offsets[1:]] - running[offsets[:-1]]
+    many = counts > 1
+    first = np.full(len(counts), np.nan)
+    first[many] = tokens[offsets[:-1][many]]
+    after = total - first
+    span = (cols["last_token_ns"] - cols["first_token_ns"]).astype(np.float64)
+    return np.divide(span / NS_PER_MS, after, out=np.full(len(counts), np.nan), where=many & (after > 0))
+
+
+def chunk_gaps_ms(cols: Columns, rows: np.ndarray) -> np.ndarray:
+    """All gaps between consecutive events with output of the same request, of the chosen rows."""
+    counts = chunk_counts(cols)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    same = (owner[1:] == owner[:-1]) & rows[owner[1:]]
+    return np.diff(cols["chunk_ns"])[same] / NS_PER_MS
+
+
+def distribution(values: np.ndarray) -> dict[str, float | int | None]:
+    """Mean, quantiles and n of a sample; p99 only from as many values as an interval for it needs."""
+    shown = {
+        name: None if not len(values) or (name in WITHHELD and len(values) < quantile_n_min(q)) else q
+        for name, q in QUANTILES.items()
+    }
+    quantiles = {name: None if q is None else float(np.quantile(values, q)) for name, q in shown.items()}
+    return {"mean": _mean_or_median(values, np.mean), **quantiles, "n": len(values)}
+
+
+def _mean_or_median(values: np.ndarray, of: Callable[[np.ndarray], Any]) -> float | None:
+    return float(of(values)) if len(values) else None
+
+
+def _tokens(cols: Columns, good: np.ndarray) -> dict[str, Any]:
+    """Token counts of the requests that ended well, and where they came from."""
+    prompt, cached = cols["prompt_tokens"][good], cols["cached_tokens"][good]
+    known = ~np.isnan(cached.astype(np.float64))
+    prompt_known = float(np.nansum(prompt[known]))
+    return {
+        "tokens_per_chunk": tokens_per_chunk(cols, good),
+        "output_tokens_mean": _nanmean(cols["output_tokens"][good]),
+        "prompt_tokens_mean": _nanmean(prompt),
+        "cached_share": float(np.nansum(cached[known])) / prompt_known if prompt_known else None,
+        "token_sources": sorted({str(source) for source in cols["token_source"][good] if source is not None}),
+    }
+
+
+def _nanmean(values: np.ndarray) -> float | None:
+    known = values[~np.isnan(values.astype(np.float64))]
+    return _mean_or_median(known, np.mean)
+
+
+def tokens_per_chunk(cols: Columns, rows: np.ndarray) -> float | None:
+    """Output tokens of the chosen rows over their events with output."""
+    counts = chunk_counts(cols)
+    chunks = int(counts[rows].sum())
+    return float(chunk_tokens(cols)[np.repeat(rows, counts)].sum()) / chunks if chunks else None
+
+
+def accept_of(cols: Columns, rows: np.ndarray) -> float | None:
+    """Accept length by the rows that tell their verify steps: (tokens - requests) / steps; prefill gives one each."""
+    told = rows & (cols["spec_verify_steps"] > 0) & ~np.isnan(cols["output_tokens"].astype(np.float64))
+    steps = float(cols["spec_verify_steps"][told].sum())
+    return float(cols["output_tokens"][told].sum() - told.sum()) / steps if steps else None
+
+
+def _verify_cycle_ms(cols: Columns, rows: np.ndarray) -> float | None:
+    """Mean time of one verify step: decode time over steps."""
+    told = rows & (cols["spec_verify_steps"] > 0)
+    steps = float(cols["spec_verify_steps"][told].sum())
+    decode_ns = float(np.nansum((cols["last_token_ns"] - cols["first_token_ns"])[told]))
+    return decode_ns / NS_PER_MS / steps if steps else None
+
+
+def by_kind(cols: Columns, good: np.ndarray) -> dict[str, dict[str, Any]]:
+    """The figures that depend on what is asked, for each kind of prompt."""
+    found = {}
+    for kind in sorted({str(kind) for kind in cols["prompt_kind"] if kind is not None}):
+        rows = good & (cols["prompt_kind"] == kind)
+        times = latencies(cols, rows)
+        found[kind] = {
+            "requests": int(rows.sum()),
+            "tokens_per_chunk": tokens_per_chunk(cols, rows),
+            "accept_length": accept_of(cols, rows),
+            "ttft_ms": distribution(times["ttft_ms"]),
+            "tpot_ms": distribution(times["tpot_ms"]),
+        }
+    return found
+
+
+def _intervals(
+    cols: Columns, start: float, end: float, times: dict[str, np.ndarray], whole_run: bool
+) -> dict[str, Any]:
+    """95 % intervals within the run. Chunk gaps have none: they are too dependent on each other for one."""
+    # A whole run holds its own ramp and drain: its parts are not repetitions of each other.
+    bins = np.zeros(0) if whole_run or end <= start else series(cols, start, end, (end - start) / BATCHES / NS_PER_S)
+    rate = mean_interval(bins * BATCHES * NS_PER_S / (end - start)) if len(bins) else None
+    found: dict[str, Any] = {
+        "level": LEVEL,
+        "scope": "within run",
+        "output_tokens_per_s": list(rate) if rate else None,
+    }
+    for name in (name for name in times if name != "chunk_gap_ms"):
+        limits = {quantile: quantile_interval(times[name], q) for quantile, q in QUANTILES.items()}
+        found[name] = {quantile: list(limit) if limit else None for quantile, limit in limits.items()}
+    return found

@@ -1,0 +1,128 @@
+"""What has ended so far: finished traces are parsed in slices behind the sending, and become rows and counts.
+
+It must not know of sockets, the board or the window, and keeps the loop for a fraction of a millisecond at most.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loadgen.record import Outcome, failed
+from loadgen.row import Asked, build, judge, private
+from loadgen.sse import Parsed, Reader
+from loadgen.trace import Limits, Trace
+
+SLICE_BYTES = 8192  # parsed before the loop gets its turn: about 0.1 ms
+READ_BYTES = 64  # what a read costs beside its bytes, in bytes
+
+End = tuple[int | None, int, str]  # sent (planned where it never was), done (ns since the Point began), outcome
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the rows of one worker need to know beside the traces."""
+
+    api: str
+    limits: Limits
+    start_ns: int
+    fixed: Mapping[str, Any]  # the columns that are the same in each row
+    keep_text: bool
+    key: str | None
+    texts: Callable[[int], Sequence[str]]  # what request `seq` asked
+
+
+class Tally:
+    """Takes ended requests by put(); work() turns them into `rows`, `ends` and counts."""
+
+    def __init__(self, known: Known, settled: Callable[[], None]) -> None:
+        self._known, self._settled = known, settled
+        self._more, self._idle = asyncio.Event(), asyncio.Event()
+        self._idle.set()
+        self.queue: deque[tuple[Asked, Trace]] = deque()
+        self.rows: list[dict[str, Any]] = []
+        self.ends: list[End] = []
+        self.ok = self.failed = self.cut = 0
+        self.reads = self.done_reads = self.done_tokens = 0
+
+    @property
+    def finished(self) -> int:
+        """Requests that ended by themselves, well or not."""
+        return self.ok + self.failed
+
+    def put(self, asked: Asked, trace: Trace) -> None:
+        """Takes a request that has ended."""
+        self.queue.append((asked, trace))
+        self._idle.clear()
+        self._more.set()
+
+    async def idle(self) -> None:
+        """Returns when everything that was put has become a row."""
+        await self._idle.wait()
+
+    async def work(self) -> None:
+        """Parses what is put, for ever."""
+        try:
+            while True:
+                while self.queue:
+                    asked, trace = self.queue[0]
+                    self._settle(asked, trace, await self._parse(trace))
+                    self.queue.popleft()
+                    self._settled()
+                self._idle.set()
+                self._more.clear()
+                await self._more.wait()
+        finally:
+            self._idle.set()  # nobody waits for what will not come
+
+    async def _parse(self, trace: Trace) -> Parsed:
+        known, limits = self._known, self._known.limits
+        reader = Reader(
+            known.api,
+            keep_text=known.keep_text,
+            event_bytes=limits.event_bytes,
+            response_bytes=limits.response_bytes,
+        )
+        spent = 0
+        for stamp, data in trace.reads:
+            for at in range(0, len(data), SLICE_BYTES):
+                piece = data[at : at + SLICE_BYTES]
+                reader.feed(stamp, piece)
+                spent += len(piece) + READ_BYTES
+                if spent > SLICE_BYTES:
+                    spent = 0
+                    await asyncio.sleep(0)
+        return reader.finish()
+
+    def _settle(self, asked: Asked, trace: Trace, parsed: Parsed) -> None:
+        known = self._known
+        outcome, error = judge(trace, parsed)
+        if error is not None:
+            error = private(error, known.texts(asked.seq), known.key)
+        row = build(asked, trace, parsed, outcome, error, known.start_ns, known.fixed)
+        if known.keep_text:
+            row["text"] = parsed.text
+        _check_order(row)
+        self.rows.append(row)
+        began = row["sent_ns"] if row["sent_ns"] is not None else row["planned_ns"]
+        self.ends.append((began, row["done_ns"], row["outcome"]))
+        self._count(outcome, len(trace.reads), parsed.output_tokens)
+
+    def _count(self, outcome: Outcome, reads: int, tokens: int) -> None:
+        self.reads += reads
+        if outcome is Outcome.CUT:
+            self.cut += 1
+            return
+        self.done_reads += reads
+        self.done_tokens += tokens
+        if failed(outcome):
+            self.failed += 1
+        else:
+            self.ok += 1
+
+
+def _check_order(row: Mapping[str, Any]) -> None:
+    names = ("sent_ns", "headers_ns", "first_chunk_ns", "first_token_ns", "last_token_ns", "done_ns")
+    stamps = [row[name] for name in names if row[name] is not None]
+    assert stamps == sorted(stamps), f"stamps decrease in request {row['seq']}: {stamps}"

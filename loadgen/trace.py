@@ -1,0 +1,124 @@
+"""What one exchange leaves behind: its Trace, the Limits it had to keep, and the Watch that looks after them.
+
+It must not know of HTTP, of aiohttp, or of what was asked; of the body it looks only at whether output has begun.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic_ns
+
+from loadgen.record import MAX_ERROR_CHARS, Outcome
+from loadgen.sse import EVENT_BYTES_MAX, RESPONSE_BYTES_MAX, Reader
+
+NS = 1_000_000_000
+READS_MAX = 1_000_000  # of one response: reads of a byte each would fill the memory long before the bytes' cap
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds of one exchange; seconds count from the request's first byte, except `connect_s` and `stall_s`."""
+
+    connect_s: float = 10.0
+    first_token_s: float = 600.0
+    stall_s: float = 60.0  # nothing but comments for so long, once output has begun
+    total_s: float = 3600.0
+    event_bytes: int = EVENT_BYTES_MAX
+    response_bytes: int = RESPONSE_BYTES_MAX
+
+
+@dataclass(slots=True)
+class Trace:
+    """What happened on the wire (ns, monotonic clock). `outcome` None: the body is whole, its events decide."""
+
+    began_ns: int = 0
+    sent_ns: int | None = None
+    connect_ns: int | None = None  # duration; None where a pooled connection was used
+    headers_ns: int | None = None
+    http_status: int | None = None
+    reads: list[tuple[int, bytes]] = field(default_factory=list)  # the body, without chunked framing
+    size: int = 0
+    done_ns: int | None = None
+    outcome: Outcome | None = None
+    error: str | None = None
+
+    def end(self, outcome: Outcome | None, error: str | None = None) -> None:
+        """Notes the end; only the first one counts."""
+        if self.done_ns is None:
+            self.done_ns = monotonic_ns()
+            self.outcome, self.error = outcome, error and error[:MAX_ERROR_CHARS]
+
+    def take(self, stamp_ns: int, data: bytes, limits: Limits) -> None:
+        """Keeps one read of the body, up to the response's cap."""
+        self.size += len(data)
+        if self.size > limits.response_bytes:
+            self.end(Outcome.TOO_LARGE, f"the response is longer than {limits.response_bytes} bytes")
+        elif len(self.reads) >= READS_MAX:
+            self.end(Outcome.TOO_LARGE, f"the response came in more than {READS_MAX} reads")
+        else:
+            self.reads.append((stamp_ns, data))
+
+
+Expired = Callable[[Trace], None]
+
+
+class Watch:
+    """The deadlines of one exchange, looked after by one timer that wakes nobody while they hold."""
+
+    __slots__ = ("_begun", "_expired", "_limits", "_loop", "_reader", "_seen", "_timer", "_trace")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, trace: Trace, limits: Limits, api: str, expired: Expired
+    ) -> None:
+        self._loop, self._trace, self._limits, self._expired = loop, trace, limits, expired
+        self._reader = Reader(api)
+        self._seen = 0  # reads that were looked at for the first output
+        self._begun = False
+        self._timer: asyncio.Handle = loop.call_soon(self._look)
+
+    def stop(self) -> None:
+        """Ends the watch."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = monotonic_ns()
+        due, outcome, error = self._next(now)
+        if due <= now:
+            self._trace.end(outcome, error)
+            self._expired(self._trace)
+        else:
+            # Timers may fire a millisecond early; the next look decides again.
+            self._timer = self._loop.call_later((due - now) / NS, self._look)
+
+    def _next(self, now: int) -> tuple[int, Outcome, str]:
+        """The deadline that comes first: when (ns), and what its passing means."""
+        limits, sent = self._limits, self._trace.sent_ns
+        assert sent is not None
+        total = sent + int(limits.total_s * NS)
+        if self._output_begun():
+            soon = self._last_event_ns(sent, now) + int(limits.stall_s * NS)
+            outcome, error = Outcome.TIMEOUT_STALL, f"no event for {limits.stall_s:g} s after output had begun"
+        else:
+            first = sent + int(limits.first_token_s * NS)
+            outcome, error = Outcome.TIMEOUT_FIRST_TOKEN, f"no output within {limits.first_token_s:g} s"
+            # Looked at every stall time too: output may begin, and stall, long before the first deadline.
+            soon = first if first <= now else min(first, now + int(limits.stall_s * NS))
+        if total <= soon:
+            return total, Outcome.TIMEOUT_TOTAL, f"not ended within {limits.total_s:g} s"
+        return soon, outcome, error
+
+    def _output_begun(self) -> bool:
+        reads = self._trace.reads
+        while not self._begun and self._seen < len(reads):
+            self._reader.feed(*reads[self._seen])
+            self._seen += 1
+            self._begun = self._reader.output_seen
+        return self._begun
+
+    def _last_event_ns(self, sent: int, now: int) -> int:
+        """The stamp of the last read that held more than comments, as far as the stall time goes back."""
+        since = now - int(self._limits.stall_s * NS)
+        for stamp, data in reversed(self._trace.reads):
+            if b"data" in data or stamp <= since:
+                return stamp
+        return sent

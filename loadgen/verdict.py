@@ -1,0 +1,290 @@
+"""Whether a Point may be believed: rules over facts.
+
+Pure. Each rule is one line of RULES and gives one Finding with what was measured, the limit and what to do next. Knows
+nothing of files, servers or how the facts were gathered from rows (see facts.py).
+"""
+
+import signal
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from loadgen.errors import INVALID_POINTS, Interrupted, ServerError
+from loadgen.stats import HALVES_DIFFERENCE_MAX, HALVES_STANDARD_ERRORS_MAX
+
+CONCURRENCY_HELD_MIN = 0.98  # below, the level that was asked for was not what ran
+REFILL_P99_MS_MAX = 10.0  # a stream that stands empty for longer lightens the load
+LATENESS_P99_MS_MAX = 10.0  # the same in open loop
+LOOP_LAG_P99_MS_MAX = 5.0  # stamps are late by as much
+LOOP_LAG_MAX_MS_MAX = 100.0  # one such pause bends every stream's tail
+WORKER_CPU_P95_MAX = 0.80  # of a core; queues grow steeply from there
+CAPACITY_SHARE_MAX = 0.70  # of what calibration found this client to measure exactly
+GC_PAUSE_MS_MAX = 20.0
+DESCRIPTORS_SHARE_MAX = 0.80  # of the process's limit; the next level would fail
+
+VALID, INVALID, FAILED, INTERRUPTED = "VALID", "INVALID", "FAILED", "INTERRUPTED"
+Measure = float | int | str | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of one Point. None: not known. Shares are of 1; `steady` is None where it could not be tested."""
+
+    requests: int  # sent in the window
+    failed: int
+    short: int
+    failed_share_max: float
+    short_share_max: float
+    whole_run: bool = False  # a fixed count: rules about a steady level are shown and not judged
+    steady: bool | None = None
+    halves_difference: float | None = None  # second half against first, share of the mean
+    halves_standard_errors: float | None = None
+    slope_per_min: float | None = None  # share of the mean
+    slope_half_width: float | None = None
+    mser_s: float | None = None  # what MSER-5 would still cut at the window's start
+    concurrency_held: float | None = None  # mean in flight over the target; None in open loop
+    refill_p99_ms: float | None = None
+    lateness_p99_ms: float | None = None  # open loop
+    loop_lag_p99_ms: float | None = None
+    loop_lag_max_ms: float | None = None
+    worker_cpu_p95: float | None = None  # of a core
+    capacity_share: float | None = None
+    gc_pause_max_ms: float | None = None
+    descriptors_share: float | None = None
+    chunks_per_read: float | None = None
+    contradictions: tuple[tuple[str, Any, Any], ...] = ()  # (flag, asked, told)
+    not_proven: tuple[str, ...] = ()  # what the server does not tell
+    died: str | None = None  # how the server ended, when it did
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One rule's result. `ok` None: shown, not judged."""
+
+    rule: str
+    measured: Measure
+    limit: Measure
+    unit: str  # share (of 1), share/min, ms, s or none
+    ok: bool | None
+    advice: str
+    at_least: bool = False  # the limit is the least, not the most
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`reasons` are what speaks against the Point, `margins` all other findings."""
+
+    status: str
+    reasons: tuple[Finding, ...]
+    margins: tuple[Finding, ...]
+    exit_code: int = 0
+
+
+def _at_most(rule: str, measured: float | None, limit: float, unit: str, advice: str) -> list[Finding]:
+    """Judged where it was measured."""
+    return [Finding(rule, measured, limit, unit, None if measured is None else measured <= limit, advice)]
+
+
+def _seen(finding: Finding) -> Finding:
+    """The same, but a client that was not watched is not taken for a good one."""
+    if finding.measured is not None:
+        return finding
+    advice = "no health rows in the window: the client was not watched; look for lost workers, make the window longer"
+    return Finding(finding.rule, None, finding.limit, finding.unit, False, advice)
+
+
+def _requests(f: Facts) -> list[Finding]:
+    advice = "no request was sent in the window; make it longer (load.window_s) or raise the load"
+    return [Finding("requests", f.requests, 1, "", f.requests >= 1, advice, at_least=True)]
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _failed_share(f: Facts) -> list[Finding]:
+    advice = "read the outcomes and errors in requests.parquet and server.log; lower the load or mend the server"
+    return _at_most("failed_share", _share(f.failed, f.requests), f.failed_share_max, "share", advice)
+
+
+def _short_share(f: Facts) -> list[Finding]:
+    advice = "the server stops before workload.max_tokens: see finish_reason, its context length and ignore_eos"
+    return _at_most("short_share", _share(f.short, f.requests), f.short_share_max, "share", advice)
+
+
+def _steady(f: Facts) -> list[Finding]:
+    """Unsteady only when the halves differ by more than the limit and by more than chance."""
+    errors = "" if f.halves_standard_errors is None else f" ({abs(f.halves_standard_errors):.1f} standard errors)"
+    difference = None if f.halves_difference is None else abs(f.halves_difference)
+    advice = (
+        f"the window's halves differ by more than {HALVES_DIFFERENCE_MAX:.0%} and {HALVES_STANDARD_ERRORS_MAX:.0f} "
+        f"standard errors{errors}: the server was still warming up or slowing down; raise load.window_durations"
+    )
+    ok = None if f.whole_run else f.steady
+    return [Finding("steady", difference, HALVES_DIFFERENCE_MAX, "share", ok, advice)]
+
+
+def _drift(f: Facts) -> list[Finding]:
+    width = "" if f.slope_half_width is None else f"its 95 % interval is ± {100 * f.slope_half_width:.1f} %/min"
+    return [
+        Finding("slope", f.slope_per_min, None, "share/min", None, width),
+        Finding("mser5_cut", f.mser_s, None, "s", None, "what it would still drop at the window's start"),
+    ]
+
+
+def _concurrency(f: Facts) -> list[Finding]:
+    advice = (
+        "fewer requests were in flight than asked: see refill_ns and connect_ns, use more workers (cluster.workers)"
+    )
+    judged = f.concurrency_held is not None and not f.whole_run
+    ok = f.concurrency_held >= CONCURRENCY_HELD_MIN if judged and f.concurrency_held is not None else None
+    return [Finding("concurrency_held", f.concurrency_held, CONCURRENCY_HELD_MIN, "share", ok, advice, at_least=True)]
+
+
+MORE_WORKERS = "the client was the bottleneck: use more workers or nodes (cluster.workers), or a quieter machine"
+
+
+def _refill(f: Facts) -> list[Finding]:
+    return _at_most("refill_p99", f.refill_p99_ms, REFILL_P99_MS_MAX, "ms", MORE_WORKERS)
+
+
+def _lateness(f: Facts) -> list[Finding]:
+    return _at_most("lateness_p99", f.lateness_p99_ms, LATENESS_P99_MS_MAX, "ms", MORE_WORKERS)
+
+
+def _loop_lag(f: Facts) -> list[Finding]:
+    p99 = _at_most("loop_lag_p99", f.loop_lag_p99_ms, LOOP_LAG_P99_MS_MAX, "ms", MORE_WORKERS)
+    longest = _at_most("loop_lag_max", f.loop_lag_max_ms, LOOP_LAG_MAX_MS_MAX, "ms", MORE_WORKERS)
+    return [_seen(p99[0]), _seen(longest[0])]
+
+
+def _cpu(f: Facts) -> list[Finding]:
+    return [_seen(_at_most("worker_cpu_p95", f.worker_cpu_p95, WORKER_CPU_P95_MAX, "share", MORE_WORKERS)[0])]
+
+
+def _capacity(f: Facts) -> list[Finding]:
+    return _at_most("capacity_share", f.capacity_share, CAPACITY_SHARE_MAX, "share", MORE_WORKERS)
+
+
+def _gc(f: Facts) -> list[Finding]:
+    return _at_most("gc_pause_max", f.gc_pause_max_ms, GC_PAUSE_MS_MAX, "ms", MORE_WORKERS)
+
+
+def _descriptors(f: Facts) -> list[Finding]:
+    advice = "raise the limit of open files (ulimit -n) or use more workers (cluster.workers)"
+    return _at_most("descriptors", f.descriptors_share, DESCRIPTORS_SHARE_MAX, "share", advice)
+
+
+def _merged(f: Facts) -> list[Finding]:
+    return [Finding("chunks_per_read", f.chunks_per_read, None, "", None, "several events in one read share one stamp")]
+
+
+def _server(f: Facts) -> list[Finding]:
+    advice = (
+        "the server runs with another setting than the variant asks for; start the one meant, or name the right one"
+    )
+    wrong = [
+        Finding("server", f"{flag} = {told}", f"{flag} = {asked}", "", False, advice)
+        for flag, asked, told in f.contradictions
+    ]
+    quiet = "the server does not tell it; it does not count"
+    return wrong + [Finding("not_proven", flag, None, "", None, quiet) for flag in f.not_proven]
+
+
+def _alive(f: Facts) -> list[Finding]:
+    if f.died is None:
+        return []
+    return [Finding("server_died", f.died, "throughout", "", False, "read the end of server.log, then run again")]
+
+
+RULES: tuple[Callable[[Facts], list[Finding]], ...] = (
+    _alive,
+    _server,
+    _requests,
+    _failed_share,
+    _short_share,
+    _steady,
+    _drift,
+    _concurrency,
+    _refill,
+    _lateness,
+    _loop_lag,
+    _cpu,
+    _capacity,
+    _gc,
+    _descriptors,
+    _merged,
+)
+
+
+def judge(facts: Facts) -> Verdict:
+    """The verdict of all rules: FAILED when the server died, INVALID when any rule was broken, else VALID."""
+    findings = [finding for rule in RULES for finding in rule(facts)]
+    reasons = tuple(finding for finding in findings if finding.ok is False)
+    margins = tuple(finding for finding in findings if finding.ok is not False)
+    if facts.died is not None:
+        return Verdict(FAILED, reasons, margins, ServerError.exit_code)
+    if reasons:
+        return Verdict(INVALID, reasons, margins, INVALID_POINTS)
+    return Verdict(VALID, (), margins)
+
+
+def failed(rule: str, measured: Measure, limit: Measure, advice: str, exit_code: int) -> Verdict:
+    """A Point that something other than its own numbers ended; `exit_code` is that of the error it belongs to."""
+    return Verdict(FAILED, (Finding(rule, measured, limit, "", False, advice),), (), exit_code)
+
+
+def interrupted(signum: int) -> Verdict:
+    """A Point that SIGINT or SIGTERM ended."""
+    advice = "run it again; resume=true goes on with the Points that are missing"
+    finding = Finding("interrupted", signal.Signals(signum).name, "none", "", False, advice)
+    return Verdict(INTERRUPTED, (finding,), (), Interrupted(signum).exit_code)
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """What `point.json` holds under `verdict`."""
+    return {
+        "status": verdict.status,
+        "reasons": [asdict(finding) for finding in verdict.reasons],
+        "margins": [asdict(finding) for finding in verdict.margins],
+    }
+
+
+def text(measure: Measure, unit: str) -> str:
+    """A measured value or limit with its unit, shares in per cent."""
+    if measure is None:
+        return "unknown"
+    if isinstance(measure, str):
+        return measure
+    if unit.startswith("share"):
+        return f"{100 * measure:.3g} %{unit.removeprefix('share')}"
+    return f"{measure:.3g} {unit}".rstrip()
+
+
+def margins_line(verdict: Verdict) -> str:
+    """How clean a clean Point is: "loop lag p99 0.4 ms (limit 5 ms) · ..."."""
+    return " · ".join(margin(finding) for finding in verdict.margins if finding.measured is not None)
+
+
+# Where a rule's name is no good name for what it measures.
+SHOWN_AS = {
+    "steady": "halves differ by",
+    "mser5_cut": "MSER-5 cut",
+    "worker_cpu_p95": "worker CPU p95",
+    "gc_pause_max": "GC pause max",
+}
+
+
+def name_of(rule: str) -> str:
+    """A rule's measure in words."""
+    return SHOWN_AS.get(rule, rule.replace("_", " "))
+
+
+def margin(finding: Finding) -> str:
+    """One finding in words."""
+    name = name_of(finding.rule)
+    shown = f"{name} {text(finding.measured, finding.unit)}"
+    if finding.limit is None:
+        return shown
+    bound = "at least" if finding.at_least else "limit"
+    return f"{shown} ({bound} {text(finding.limit, finding.unit)})"

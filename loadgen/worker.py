@@ -1,0 +1,59 @@
+"""One worker's share of a Point: it reports ready, drives its streams, tells the board once a second, and obeys.
+
+It must not know of Ray, files or verdicts: it is given `tell` (to the board) and `write` (finished rows).
+"""
+
+import asyncio
+import gc
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from loadgen.run import BOARD_SILENCE_S_MAX, Run, Tell, Write, call, result
+from loadgen.shard import Shard, api_key, url
+from loadgen.stream import exchange, session
+from loadgen.trace import Limits, Trace
+
+__all__ = ["BOARD_SILENCE_S_MAX", "Limits", "Shard", "drive"]
+
+READY_BEAT_S = 0.05  # while waiting for the start: all workers begin together, none may hear of it late
+
+
+async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int] = time.monotonic_ns) -> dict[str, Any]:
+    """Drives one worker's streams until the board says stop; returns the counts and the reason of the end.
+
+    `tell` is called with one dict a second and answers {"go", "window"}; `write` is handed rows with every column of
+    IDENTITY and REQUEST. `clock` is the monotonic clock of the stamps (ns). Raises what `write` raises.
+    """
+    key = api_key(shard.api_key_env)
+    gc.collect()
+    gc.freeze()  # what is here now lives as long as the worker: no collection needs to look at it
+    try:
+        async with session(shard.limits, shard.ca_file, key) as http:
+            start_ns, reason = await _ready(shard, tell, clock)
+            if start_ns is None:
+                return result(shard, reason)
+            address = url(shard.base_url, shard.api)
+
+            async def ask(headers: dict[str, str], body: bytes, trace: Trace) -> Trace:
+                return await exchange(http, address, headers, body, shard.limits, shard.api, trace)
+
+            return await Run(shard, ask, tell, write, clock, start_ns, key).whole()
+    finally:
+        gc.unfreeze()
+
+
+async def _ready(shard: Shard, tell: Tell, clock: Callable[[], int]) -> tuple[int | None, str]:
+    """The start on the monotonic clock (ns), or None and why there is none."""
+    beat = {"worker": shard.worker, "phase": "ready", "host": socket.gethostname(), "pid": os.getpid()}
+    while True:
+        answer, trouble = await call(tell, beat)
+        if answer is None:
+            return None, trouble
+        if answer.get("go") is False:
+            return None, "stopped before the start"
+        if (start_utc_ns := answer.get("start_utc_ns")) is not None:
+            return start_utc_ns - (time.time_ns() - clock()), ""
+        await asyncio.sleep(READY_BEAT_S)

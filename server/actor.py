@@ -1,0 +1,251 @@
+"""The Ray actor of one Launch: it starts the server, proves it, answers questions about it, and stops it.
+
+Plain class, wrapped by the control plane with max_concurrency above 1, so that it can be asked and stopped while it
+starts: every method may run in a thread of its own. The API key is read here, from the variable that the configuration
+names, and never returned. It must not know of load, Points or files other than the server's log.
+"""
+
+import os
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import ray
+
+from server import gpu, ports, variant
+from server.ask import ask, base_url, redacted
+from server.process import Running, StartError, death, launch, progress, tail
+from server.provenance import provenance
+from server.ready import Ready, first_model, wait_ready
+from server.spec import ServerSpec, SpecError
+from server.stop import StopReport, stop
+from server.telemetry import Sampler, page, totals
+
+# An external server is asked for at most this long in all; it may be far away, or no SGLang.
+PROBE_S_MAX = 10.0
+ASK_S = 10.0
+# /flush_cache is refused while requests are pending; the last ones of a Point end within moments.
+FLUSH_S_MAX = 5.0
+FLUSH_POLL_S = 0.1
+LOG_PART_BYTES = 4 * 1024 * 1024
+
+
+class ServerActor:
+    """One server's life. `folder` gets its log, `host` is the address that it listens on."""
+
+    def __init__(self, spec: ServerSpec, folder: str, host: str = "127.0.0.1", log_name: str = "server.log") -> None:
+        self._spec, self._folder, self._host, self._log_name = spec, Path(folder), host, log_name
+        self._gpus = tuple(str(gpu_id) for gpu_id in ray.get_gpu_ids())
+        self._lock = threading.Lock()
+        self._cancelled = threading.Event()
+        self._running: Running | None = None
+        self._report: StopReport | None = None
+        self._sampler: Sampler | None = None
+        self._memory_before: dict[str, int] = {}
+        self._url = base_url(spec.url) if spec.url else ""
+
+    def start(self) -> dict[str, Any]:
+        """Start the server and prove it: the Endpoint with ok true, or ok false with reason, log_tail and exit."""
+        if self._spec.api_key_env and not self._key():
+            name = self._spec.api_key_env
+            return _failed(f"engine.api_key_env names {name}, which is not set where the server runs; export it there")
+        if self._spec.engine == "external":
+            return self._probe()
+        began_s = time.monotonic()
+        try:
+            running = self._launch()
+            ready = wait_ready(running, began_s + self._spec.ready_s_max, self._cancelled.is_set)
+        except (StartError, SpecError, OSError) as error:
+            return self._give_up(error)
+        with self._lock:
+            if self._cancelled.is_set():
+                return _failed("the start was cancelled")
+            self._running = ready.running
+            self._sampler = Sampler(self._url, self._gpus, self._key())
+        return self._endpoint(ready, time.monotonic() - began_s)
+
+    def _launch(self) -> Running:
+        with self._lock:
+            if self._cancelled.is_set():
+                raise StartError("the start was cancelled")
+            self._memory_before = gpu.memory_used(self._gpus)
+            self._running = launch(self._spec, self._folder, self._host, self._gpus, self._log_name)
+            self._url = self._running.url
+            return self._running
+
+    def _give_up(self, error: Exception) -> dict[str, Any]:
+        report = self.stop()
+        failed = _failed(str(error), getattr(error, "log_tail", ""), getattr(error, "exit", None))
+        running = self._running
+        log, argv = (str(running.log), list(running.argv)) if running else (None, [])
+        return {**failed, "log": log, "argv": argv, "left": report["left"]}
+
+    def _endpoint(self, ready: Ready, ready_s: float) -> dict[str, Any]:
+        running = ready.running
+        return {
+            "ok": True,
+            "url": running.url,
+            "host": running.host,
+            "port": running.port.number,
+            "pid": running.server.pid,
+            "pids": [member.pid for member in running.family],
+            "seed": running.seed,
+            "version": ready.server_info.get("version"),
+            "server_info": self._redacted(ready.server_info),
+            "argv": list(running.argv),
+            "env": variant.shown_environment(self._spec, self._gpus, os.environ),
+            "gpus": list(self._gpus),
+            "log": str(running.log),
+            "started_at": running.started_at,
+            "ready_s": ready_s,
+            "model_id": ready.model_id,
+        }
+
+    def _probe(self) -> dict[str, Any]:
+        """What an external server tells within PROBE_S_MAX; any HTTP answer at all makes it an Endpoint."""
+        began_s, told = time.monotonic(), dict[str, Any]()
+        # In a thread, because a server that drips its answer would outlast any time-out of a socket.
+        thread = threading.Thread(target=_probe_into, args=(told, self._url, self._key()), daemon=True)
+        thread.start()
+        thread.join(PROBE_S_MAX)
+        if not told.get("answered"):
+            return _failed(f"nothing answers at {self._url}: {told.get('error', 'no answer in time')}; see engine.url")
+        info = told.get("server_info") or {}
+        parts = urlsplit(self._url)
+        self._sampler = Sampler(self._url, (), self._key())
+        return {
+            "ok": True,
+            "url": self._url,
+            "host": parts.hostname,
+            "port": parts.port or (443 if parts.scheme == "https" else 80),
+            "pid": None,
+            "pids": [],
+            "seed": None,
+            "version": info.get("version"),
+            "server_info": self._redacted(info),
+            "argv": [],
+            "env": {},
+            "gpus": [],
+            "log": None,
+            "started_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "ready_s": time.monotonic() - began_s,
+            "model_id": told.get("model_id"),
+        }
+
+    def progress(self) -> str:
+        """How far the start has come, for display."""
+        running = self._running
+        return progress(running) if running else "waiting"
+
+    def look(self) -> dict[str, Any]:
+        """Whether the server is alive; if not, its exit status and the reason. Cheap."""
+        if self._spec.engine == "external":
+            return self._look_outside()
+        running = self._running
+        if running is None or self._report is not None:
+            return {
+                "alive": False,
+                "exit": None,
+                "reason": "the server is not started" if running is None else "stopped",
+            }
+        dead = death(running)
+        return {"alive": dead is None, "exit": dead and dead.exit, "reason": dead and dead.reason}
+
+    def _look_outside(self) -> dict[str, Any]:
+        parts = urlsplit(self._url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        gone = ports.refuses(parts.hostname or "", port)
+        return {"alive": not gone, "exit": None, "reason": f"{self._url} refuses connections" if gone else None}
+
+    def info(self) -> dict[str, Any] | None:
+        """What the server tells of itself now, without secrets; None where it does not."""
+        info = _json(self._url, "/server_info", self._key())
+        return self._redacted(info) if isinstance(info, dict) else None
+
+    def metrics(self) -> dict[str, float]:
+        """The server's metrics now, summed over labels; empty where it has none."""
+        return totals(page(self._url, self._key()))
+
+    def telemetry(self) -> list[dict[str, Any]]:
+        """Rows sampled since the last call."""
+        return self._sampler.rows() if self._sampler else []
+
+    def flush(self) -> bool:
+        """Empty the server's prefix cache and its totals of speculation; whether it did."""
+        deadline_s = time.monotonic() + FLUSH_S_MAX
+        while True:
+            try:
+                status = ask(self._url, "/flush_cache", post=True, timeout_s=ASK_S, key=self._key()).status
+            except OSError:
+                return False
+            if status != 400 or time.monotonic() > deadline_s:
+                return status == 200
+            time.sleep(FLUSH_POLL_S)
+
+    def provenance(self) -> dict[str, Any]:
+        """The machine that the server runs on."""
+        return provenance(self._gpus)
+
+    def log_tail(self) -> str:
+        """The last lines of the server's log; empty for an external server."""
+        running = self._running
+        return tail(running.log) if running else ""
+
+    def log_part(self, offset: int) -> bytes:
+        """The log from a byte on, at most LOG_PART_BYTES: for a driver that does not share this disk."""
+        if self._running is None:
+            return b""
+        with self._running.log.open("rb") as file:
+            file.seek(offset)
+            return file.read(LOG_PART_BYTES)
+
+    def stop(self) -> dict[str, Any]:
+        """End the server, or its start, and say whether anything is left of it. An external server is left alone."""
+        self._cancelled.set()
+        if self._sampler:
+            self._sampler.stop()
+        with self._lock:
+            if self._report is None:
+                self._report = self._stop_running()
+        return {"clean": self._report.clean, "left": list(self._report.left)}
+
+    def _stop_running(self) -> StopReport:
+        if self._running is None:
+            return StopReport(clean=True, left=())
+        return stop(self._running, memory_held=lambda: gpu.memory_held(self._gpus, self._memory_before))
+
+    def _key(self) -> str | None:
+        return os.environ.get(self._spec.api_key_env) if self._spec.api_key_env else None
+
+    def _redacted(self, info: dict[str, Any]) -> dict[str, Any]:
+        key = self._key()
+        return dict(redacted(info, (key,) if key else ()))
+
+
+def _failed(reason: str, log_tail: str = "", exit_status: int | None = None) -> dict[str, Any]:
+    return {"ok": False, "reason": reason, "log_tail": log_tail, "exit": exit_status}
+
+
+def _probe_into(told: dict[str, Any], url: str, key: str | None) -> None:
+    for path in ("/server_info", "/v1/models", "/health"):
+        try:
+            answer = ask(url, path, timeout_s=PROBE_S_MAX / 3, key=key)
+        except OSError as error:
+            told["error"] = str(error)
+            continue
+        told["answered"] = True
+        if path == "/server_info" and answer.status == 200 and isinstance(answer.json(), dict):
+            told["server_info"] = answer.json()
+        if path == "/v1/models":
+            told["model_id"] = first_model(answer.json())
+
+
+def _json(url: str, path: str, key: str | None) -> Any:
+    try:
+        answer = ask(url, path, timeout_s=ASK_S, key=key)
+    except OSError:
+        return None
+    return answer.json() if answer.status == 200 else None

@@ -1,0 +1,100 @@
+"""Small HTTP requests to one server: health, facts, metrics, a probe of generation. Never the measured load.
+
+Owns the bounds on time and size, and keeps secrets out of what is handed on. Redirects are not followed, proxies not
+used, and the API key is sent as a header and nowhere else.
+"""
+
+import http.client
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+# /server_info of a large server has some hundred kilobytes, /metrics some megabytes.
+BODY_BYTES_MAX = 32 * 1024 * 1024
+READ_BYTES = 256 * 1024
+
+SECRET_LAST_WORDS = ("key", "apikey", "token", "secret", "secrets", "password", "passwd", "credential", "credentials")
+# --api-key X and --api-key=X inside a command line that a server shows of itself
+SECRET_FLAG = re.compile(
+    r"(--[\w-]*(?:key|token|secret|password|credential)(?:=|\s+))(\"[^\"]*\"|'[^']*'|\S+)", re.IGNORECASE
+)
+SECRET_FLAG_ALONE = re.compile(r"--[\w-]*(?:key|token|secret|password|credential)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One HTTP answer: status and body."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON; None where it is none."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+
+def base_url(url: str) -> str:
+    """The server's address without a trailing slash or /v1, which users often copy along."""
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def ask(
+    url: str, path: str, *, timeout_s: float, body: Any = None, post: bool = False, key: str | None = None
+) -> Answer:
+    """One request: GET, or POST where there is a `body` or `post` is set. OSError where none comes in time."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise OSError(f"{url!r} is no address of a server; write it as http://host:port")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname, parts.port, timeout=timeout_s)
+    headers = {"Accept-Encoding": "identity", "Connection": "close"}
+    headers |= {"Authorization": f"Bearer {key}"} if key else {}
+    headers |= {"Content-Type": "application/json"} if body is not None else {}
+    try:
+        method = "POST" if post or body is not None else "GET"
+        content = None if body is None else json.dumps(body).encode()
+        connection.request(method, parts.path + path, body=content, headers=headers)
+        response = connection.getresponse()
+        return Answer(response.status, _read(response, time.monotonic() + timeout_s))
+    except (http.client.HTTPException, ValueError) as error:
+        # Never repr: it may hold the request's headers.
+        raise OSError(f"no HTTP answer from {parts.hostname}: {type(error).__name__}") from None
+    finally:
+        connection.close()
+
+
+def _read(response: http.client.HTTPResponse, deadline_s: float) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while piece := response.read1(READ_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > BODY_BYTES_MAX or time.monotonic() > deadline_s:
+            raise OSError(f"the answer did not end within {BODY_BYTES_MAX} bytes or its time")
+    return b"".join(pieces)
+
+
+def redacted(value: Any, secrets: tuple[str, ...] = ()) -> Any:
+    """What a server told, without entries named like a secret, secret flags of a command line, and known `secrets`."""
+    if isinstance(value, Mapping):
+        return {name: redacted(item, secrets) for name, item in value.items() if not names_secret(str(name))}
+    if isinstance(value, list):
+        hidden = [isinstance(item, str) and bool(SECRET_FLAG_ALONE.fullmatch(item)) for item in [None, *value]]
+        return ["***" if hide else redacted(item, secrets) for hide, item in zip(hidden, value, strict=False)]
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, "***")
+        return SECRET_FLAG.sub(r"\1***", value)
+    return value
+
+
+def names_secret(name: str) -> bool:
+    """Whether an entry's name ends like a secret's; `hf_token` does, `speculative_num_draft_tokens` does not."""
+    return re.split(r"[^a-z]+", name.lower())[-1] in SECRET_LAST_WORDS

@@ -1,0 +1,283 @@
+"""One server's process: its launch under a guard, its family, its log, and its death.
+
+It must not know of HTTP beyond the port, of Ray, or of what is measured. Readiness stands in server.ready, the end in
+server.stop.
+"""
+
+import contextlib
+import io
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from server import guard, ports, variant
+from server.spec import ServerSpec
+
+# A guard starts within 0.1 s; a machine that is out of memory or swaps may need a hundred times that.
+GUARD_S_MAX = 20.0
+POLL_S = 0.05
+TAIL_LINES = 50
+# 50 lines of a traceback are some kilobytes; more is read where lines are long.
+TAIL_BYTES = 64 * 1024
+LINE_CHARACTERS_MAX = 500
+LOGS_MAX = 1000
+SEED_MAX = 2**30  # SGLang draws its own below this
+
+STATE_PREFIX = "loadgen-guard-"
+
+# What a starting SGLang writes, in order, and what that means.
+MILESTONES = (
+    ("Init torch distributed begin", "joining the devices"),
+    ("Init torch distributed ends", "devices joined"),
+    ("Load weight begin", "loading weights"),
+    ("Load weight end", "weights loaded"),
+    ("KV Cache is allocated", "KV cache allocated"),
+    ("Capture cuda graph begin", "capturing CUDA graphs"),
+    ("Capture draft cuda graph begin", "capturing the draft's CUDA graphs"),
+    ("max_total_num_tokens=", "engine built"),
+    ("Uvicorn running on", "port bound"),
+    ("The server is fired up and ready to roll!", "warmed up"),
+)
+
+
+class StartError(Exception):
+    """A server that did not come up: `reason` in a sentence, the last lines of its log, its exit status if it ended."""
+
+    def __init__(self, reason: str, log_tail: str = "", exit_status: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.log_tail, self.exit = reason, log_tail, exit_status
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of a server's tree; pid and start together name it for ever."""
+
+    pid: int
+    started: int  # clock ticks since boot
+    title: str
+
+    def lives(self) -> bool:
+        """Whether this very process still runs."""
+        return guard.start_ticks(self.pid) == self.started
+
+
+@dataclass(frozen=True)
+class Running:
+    """A launched server. `family` are its processes at readiness, empty before."""
+
+    spec: ServerSpec
+    host: str
+    port: ports.Port
+    nccl_port: ports.Port
+    seed: int
+    argv: tuple[str, ...]
+    gpus: tuple[str, ...]
+    log: Path
+    state: Path
+    orders: io.FileIO  # write end of the guard's pipe; its end tells the guard that we are gone
+    guard: Member
+    server: Member
+    started_at: str
+    family: tuple[Member, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """Where the server answers."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port.number}"
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a server ended: `exit` is its status (negative: the signal), None where a child died or nobody could see."""
+
+    exit: int | None
+    reason: str
+
+
+# --- launch ---
+
+
+def launch(
+    spec: ServerSpec, folder: Path, host: str, gpus: Sequence[str] = (), log_name: str = "server.log"
+) -> Running:
+    """Start a server under a guard, on a free port of `host`, with its output in a new file in `folder`.
+
+    Returns at once; the server is not ready yet. SpecError for a spec that cannot run, StartError if no guard starts.
+    """
+    variant.check(spec)
+    port, nccl_port = ports.free_port(host), ports.free_port(host)
+    seed = secrets.randbelow(SEED_MAX)
+    argv = variant.argv(spec, host=host, port=port.number, seed=seed, nccl_port=nccl_port.number)
+    log = _new_log(folder, log_name)
+    state = Path(tempfile.mkdtemp(prefix=STATE_PREFIX))
+    read_end, write_end = os.pipe()
+    orders = io.FileIO(write_end, "w")
+    try:
+        _start_guard(argv, _environment(spec, gpus), log, state, read_end)
+        facts = _wait_for_guard(state, log)
+    except StartError:
+        orders.close()
+        shutil.rmtree(state, ignore_errors=True)
+        raise
+    finally:
+        os.close(read_end)
+    return Running(
+        spec=spec,
+        host=host,
+        port=port,
+        nccl_port=nccl_port,
+        seed=seed,
+        argv=tuple(argv),
+        gpus=tuple(gpus),
+        log=log,
+        state=state,
+        orders=orders,
+        guard=Member(facts["guard"], guard.start_ticks(facts["guard"]) or 0, "guard"),
+        # A server that has ended already has no start; no process has start 0.
+        server=Member(facts["pid"], facts["started"] or 0, "server"),
+        started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+
+
+def _environment(spec: ServerSpec, gpus: Sequence[str]) -> dict[str, str]:
+    environment = variant.environment(spec, os.environ, gpus=gpus)
+    if spec.engine == "sim":
+        # `python -m` puts the working folder first, where another `server` may lie: leave it out and name ours.
+        root = str(Path(__file__).resolve().parent.parent)
+        path = environment.get("PYTHONPATH")
+        environment |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root}
+    return environment
+
+
+def _new_log(folder: Path, name: str) -> Path:
+    """Create the log under its name, or with a number behind it where that is taken."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = Path(name)
+    for number in range(1, LOGS_MAX):
+        path = folder / (name if number == 1 else f"{wanted.stem}_{number}{wanted.suffix}")
+        with contextlib.suppress(FileExistsError):
+            path.touch(exist_ok=False)
+            return path.resolve()
+    raise StartError(f"{folder} holds {LOGS_MAX} logs named like {name}; use another folder")
+
+
+def _start_guard(argv: list[str], environment: dict[str, str], log: Path, state: Path, orders: int) -> None:
+    words = [sys.executable, "-I", "-S", guard.__file__, str(orders), str(state), str(log), *argv]
+    with log.open("ab") as output:
+        # What returns is the guard's first half, which ends as soon as it has forked.
+        subprocess.run(
+            words,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(orders,),
+            start_new_session=True,
+            timeout=GUARD_S_MAX,
+            check=False,
+        )
+
+
+def _wait_for_guard(state: Path, log: Path) -> dict[str, Any]:
+    deadline_s = time.monotonic() + GUARD_S_MAX
+    while time.monotonic() < deadline_s:
+        if facts := read_json(state / "server.json"):
+            return facts
+        time.sleep(POLL_S)
+    raise StartError(f"the server's guard did not start within {GUARD_S_MAX:.0f} s; see {log}", tail(log))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+# --- while it runs ---
+
+
+def family(running: Running) -> tuple[Member, ...]:
+    """Every process that descends from the server now, the server first."""
+    pids = set(guard.descendants(running.guard.pid)) if running.guard.lives() else _session(running.server.pid)
+    others = [Member(pid, guard.start_ticks(pid) or 0, title(pid)) for pid in sorted(pids - {running.server.pid})]
+    return (running.server, *(member for member in others if member.started))
+
+
+def _session(leader: int) -> set[int]:
+    """Pids in a session: what can still be found of a family whose guard, which adopts orphans, was killed."""
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return {pid for pid in pids if guard.stat_fields(pid)[3:4] == [str(leader)]}
+
+
+def title(pid: int) -> str:
+    try:
+        return " ".join(psutil.Process(pid).cmdline())[:80] or psutil.Process(pid).name()
+    except psutil.Error:
+        return "ended"
+
+
+def death(running: Running) -> Death | None:
+    """How the server ended, or None while it and the children it had at readiness live. Cheap: some reads of /proc."""
+    ended = read_json(running.state / "exit.json")
+    if ended.get("exit") is not None:
+        return Death(ended["exit"], _exit_words(ended["exit"]))
+    if not running.guard.lives():
+        return Death(None, "the server's guard was killed, and the server with it")
+    lost = [member for member in _watched(running.family) if not member.lives()]
+    # A server that ends takes its children along; its own end is the better reason, and is told within moments.
+    if not lost or not running.server.lives():
+        return None
+    return Death(None, f"the server's process {lost[0].pid} ({lost[0].title}) died")
+
+
+def _watched(members: Sequence[Member]) -> list[Member]:
+    """The engine's own children where they carry titles (`sglang::scheduler_TP0`); else all, for want of names."""
+    titled = [member for member in members if "::" in member.title]
+    return titled or [member for member in members if member.title != "server"]
+
+
+def _exit_words(status: int) -> str:
+    if status >= 0:
+        return f"the server ended by itself with exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = "unknown"
+    return f"the server was killed by signal {-status} ({name})"
+
+
+def progress(running: Running) -> str:
+    """How far the start has come, from the log's last milestone."""
+    text = _end_of(running.log)
+    latest = max(MILESTONES, key=lambda milestone: text.rfind(milestone[0]))
+    return latest[1] if latest[0] in text else "starting"
+
+
+def tail(log: Path, lines: int = TAIL_LINES) -> str:
+    """The last lines of a log, long ones cut."""
+    return "\n".join(line[:LINE_CHARACTERS_MAX] for line in _end_of(log).splitlines()[-lines:])
+
+
+def _end_of(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            return file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""

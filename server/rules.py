@@ -1,0 +1,146 @@
+"""Which servers are refused before they are started, because they would fail, or run as another variant than they say.
+
+Pure. Each rule answers with the reason and what to change, or None.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from server.spec import (
+    CHAIN_OR_TREE,
+    SPEC_V2,
+    SPEC_V2_OPT_IN_LAST,
+    ServerSpec,
+    SpecError,
+    Version,
+    algorithm,
+    parse_version,
+    resolved_args,
+    topk,
+    truth,
+)
+
+ENGINES = ("sglang", "sim", "external")
+
+# Flags that are given to the server by us, and where their value comes from.
+OURS = {
+    "host": "the address of the node that the server is placed on",
+    "port": "a port that is free on that node",
+    "nccl_port": "a port that is free on that node",
+    "random_seed": "a fresh number for each launch, which proves the server's identity",
+    "model_path": "model.path",
+    "tp_size": "model.tp",
+    "tensor_parallel_size": "model.tp",
+    "api_key": "a secret, which is named by engine.api_key_env and never given",
+    "admin_api_key": "a secret, which is named by engine.api_key_env and never given",
+}
+
+ADAPTIVE_FIRST: Version = (0, 5, 11)
+
+Args = Mapping[str, Any]
+Env = Mapping[str, str]
+
+
+def check(spec: ServerSpec) -> None:
+    """Raise SpecError for a server that would not start, or would start as another one than its flags say."""
+    if spec.engine not in ENGINES:
+        raise SpecError(f"engine.kind={spec.engine!r} cannot be started; set it to one of {', '.join(ENGINES)}")
+    for name, value in spec.args.items():
+        _check_flag(name, value)
+    for name, text in spec.env.items():
+        _check_variable(name, text)
+    args, version = resolved_args(spec), parse_version(spec.version)
+    for rule in RULES:
+        if reason := rule(args, spec.env, version):
+            raise SpecError(f"variant {spec.variant}: {reason}")
+
+
+def _check_flag(name: str, value: Any) -> None:
+    where = f"variant.args.{name}"
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise SpecError(f"{where} is no flag's name; write the flag without leading dashes and with underscores")
+    if name in OURS:
+        raise SpecError(f"{where} is set by loadgen ({OURS[name]}); remove it from the variant")
+    for item in value if isinstance(value, list | tuple) else [value]:
+        if not isinstance(item, str | int | float | None) or (isinstance(item, float) and not math.isfinite(item)):
+            raise SpecError(f"{where}={item!r} fits no command line; give a text, a finite number, true, false or null")
+        if "\0" in str(item):
+            raise SpecError(f"{where} holds a NUL character, which no command line can carry; remove it")
+
+
+def _check_variable(name: str, text: Any) -> None:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise SpecError(f"variant.env: {name!r} is no variable's name; use letters, digits and underscores")
+    if not isinstance(text, str) or "\0" in text:
+        raise SpecError(f"variant.env.{name} must be a text without NUL characters; put it into quotes")
+
+
+def _tree_with_v2(args: Args, env: Env, version: Version) -> str | None:
+    speculates = algorithm(args) in CHAIN_OR_TREE and version <= SPEC_V2_OPT_IN_LAST
+    if not (speculates and topk(args) > 1 and truth(env.get(SPEC_V2))):
+        return None
+    return (
+        f"speculative_eagle_topk={topk(args)} with {SPEC_V2}={env[SPEC_V2]} is refused by SGLang up to 0.5.10; "
+        f"set variant.env.{SPEC_V2}='0', or speculative_eagle_topk=1"
+    )
+
+
+def _steps_unset(args: Args, _env: Env, _version: Version) -> str | None:
+    dependent = [n for n in ("speculative_eagle_topk", "speculative_num_draft_tokens") if args.get(n) is not None]
+    if algorithm(args) not in CHAIN_OR_TREE or args.get("speculative_num_steps") is not None or not dependent:
+        return None
+    return f"{' and '.join(dependent)} without speculative_num_steps fails an assertion of SGLang; set that one too"
+
+
+def _chain_tokens(args: Args, _env: Env, _version: Version) -> str | None:
+    steps, tokens = args.get("speculative_num_steps"), args.get("speculative_num_draft_tokens")
+    is_chain = algorithm(args) in CHAIN_OR_TREE and args.get("speculative_eagle_topk") == 1
+    if not is_chain or steps is None or tokens is None or tokens == steps + 1:
+        return None
+    return f"a chain of {steps} steps has {steps + 1} draft tokens; set speculative_num_draft_tokens={steps + 1}"
+
+
+def _adaptive(args: Args, _env: Env, version: Version) -> str | None:
+    if not args.get("speculative_adaptive"):
+        return None
+    if version < ADAPTIVE_FIRST:
+        return "speculative_adaptive came with SGLang 0.5.11; set engine.version to the installed one, or remove it"
+    if algorithm(args) not in ("EAGLE", "EAGLE3") or topk(args) != 1:
+        return "SGLang drops speculative_adaptive without EAGLE or EAGLE3 and speculative_eagle_topk=1; set both"
+    return None
+
+
+def _changed_answers(args: Args, env: Env, _version: Version) -> str | None:
+    for name in ("speculative_accept_threshold_single", "speculative_accept_threshold_acc"):
+        if args.get(name) not in (None, 1):
+            return f"{name}={args[name]} changes the answers, so nothing could be compared; remove it"
+    if env.get("SGLANG_SIMULATE_ACC_LEN"):
+        return "SGLANG_SIMULATE_ACC_LEN fakes the accept length; remove it from variant.env"
+    return None
+
+
+def _hierarchical_cache(args: Args, _env: Env, _version: Version) -> str | None:
+    wanted = args.get("enable_hierarchical_cache") or args.get("enable_hicache")
+    if not (wanted and args.get("disable_radix_cache")):
+        return None
+    return "a hierarchical cache needs the prefix cache; set variant.args.disable_radix_cache=false"
+
+
+def _tree_backend(args: Args, _env: Env, _version: Version) -> str | None:
+    is_tree = algorithm(args) in CHAIN_OR_TREE and topk(args) > 1
+    if not is_tree or args.get("attention_backend") != "trtllm_mha":
+        return None
+    return "attention_backend=trtllm_mha verifies chains only; set another one, or speculative_eagle_topk=1"
+
+
+RULES: tuple[Callable[[Args, Env, Version], str | None], ...] = (
+    _tree_with_v2,
+    _steps_unset,
+    _chain_tokens,
+    _adaptive,
+    _changed_answers,
+    _hierarchical_cache,
+    _tree_backend,
+)

@@ -1,0 +1,164 @@
+"""What a server is asked to be: the ServerSpec, its flags after all defaults, and what they mean by engine version.
+
+Pure. It must not know of load, of processes, or of what a running server tells.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Version = tuple[int, int, int]
+
+VERSION_DEFAULT = "0.5.9"
+
+# What every variant shares, so that a comparison measures the variant: topk alone would change SGLang's default
+# attention backend, and speculation alone would cap running requests at 48. A variant overrides a flag, or drops it
+# with null.
+COMMON: dict[str, Any] = {
+    "attention_backend": "flashinfer",
+    "page_size": 1,
+    "max_running_requests": 256,
+    "cuda_graph_max_bs": 256,
+    "mem_fraction_static": 0.80,
+    "disable_radix_cache": True,
+    "enable_metrics": True,
+    "decode_log_interval": 10,
+    "enable_cache_report": True,
+    "stream_interval": 1,
+}
+
+# old name -> (new name, first version that refuses the old one)
+RENAMED: dict[str, tuple[str, Version]] = {
+    "cuda_graph_max_bs": ("cuda_graph_max_bs_decode", (0, 5, 20)),
+    "cuda_graph_bs": ("cuda_graph_bs_decode", (0, 5, 20)),
+}
+
+MODEL_PLACEHOLDER = "<model.path>"
+DRAFT_PLACEHOLDER = "<model.draft_path>"
+
+ALGORITHM_ALIASES = {"NEXTN": "EAGLE"}
+CHAIN_OR_TREE = ("EAGLE", "EAGLE3", "STANDALONE")
+# The others find their draft in the target's own weights unless they are told a path.
+NEEDS_DRAFT_PATH = ("EAGLE3", "STANDALONE")
+
+SPEC_V2 = "SGLANG_ENABLE_SPEC_V2"
+# Until here SPEC_V2 is off unless set, refuses a tree, and beats --disable-overlap-schedule.
+SPEC_V2_OPT_IN_LAST: Version = (0, 5, 10)
+# Until here a tree always runs on the synchronous worker.
+TREE_SYNC_ONLY_LAST: Version = (0, 5, 12)
+# From here SPEC_V2 does nothing; only --disable-overlap-schedule selects the synchronous path.
+SPEC_V2_GONE_FIRST: Version = (0, 5, 14)
+
+
+class SpecError(ValueError):
+    """A server that cannot run as asked; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """Everything that decides one Launch's server. Equal specs may share a server.
+
+    `args` are the engine's flags by name with underscores: true is a bare flag, false and null are not passed, a list
+    is several values.
+    """
+
+    engine: str  # sglang, sim or external
+    variant: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    model_name: str = "default"
+    model_path: str | None = None
+    draft_path: str | None = None
+    tp: int = 1
+    python: str | None = None  # interpreter; None is the one that runs
+    version: str | None = None  # engine version; None has the meaning of VERSION_DEFAULT
+    sim_speed: float = 10.0
+    sim_profile: str | None = None
+    api_key_env: str | None = None  # the NAME of an environment variable, never a key
+    ready_s_max: float = 3600.0
+    url: str | None = None  # external only
+
+
+def parse_version(text: str | None) -> Version:
+    """The first three numbers of a version; those of VERSION_DEFAULT where there are none."""
+    found = re.match(r"\D*(\d+)\.(\d+)\.(\d+)", text or VERSION_DEFAULT)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else parse_version(VERSION_DEFAULT)
+
+
+def resolved_args(spec: ServerSpec) -> dict[str, Any]:
+    """The server's flags: COMMON, overlaid by the variant's, with model, draft and tensor parallelism filled in."""
+    version = parse_version(spec.version)
+    model = {
+        "model_path": spec.model_path or MODEL_PLACEHOLDER,
+        "served_model_name": spec.model_name,
+        "tp_size": spec.tp,
+    }
+    args = {**model, **COMMON, **_with_draft(spec)}
+    if _asks_sync_by_environment(args, spec.env, version):
+        args["disable_overlap_schedule"] = True
+    return {_name_in(version, name): value for name, value in args.items()}
+
+
+def _with_draft(spec: ServerSpec) -> dict[str, Any]:
+    """The variant's own flags, with the path of the draft model behind the algorithm."""
+    name = algorithm(spec.args)
+    path = spec.draft_path or (DRAFT_PLACEHOLDER if name in NEEDS_DRAFT_PATH else None)
+    if name in (None, "NGRAM") or path is None or "speculative_draft_model_path" in spec.args:
+        return dict(spec.args)
+    first = {"speculative_algorithm": spec.args["speculative_algorithm"], "speculative_draft_model_path": path}
+    return {**first, **spec.args}
+
+
+def _asks_sync_by_environment(args: Mapping[str, Any], env: Mapping[str, str], version: Version) -> bool:
+    """Whether SPEC_V2=0 must be said by flag, because this version no longer reads the variable."""
+    reads_no_variable = version >= SPEC_V2_GONE_FIRST and algorithm(args) in CHAIN_OR_TREE
+    return reads_no_variable and truth(env.get(SPEC_V2)) is False
+
+
+def _name_in(version: Version, name: str) -> str:
+    new, first = RENAMED.get(name, (name, version))
+    return new if version >= first else name
+
+
+def algorithm(args: Mapping[str, Any]) -> str | None:
+    """The speculative algorithm under its one name, or None."""
+    name = args.get("speculative_algorithm")
+    return None if name in (None, False, "") else ALGORITHM_ALIASES.get(str(name).upper(), str(name).upper())
+
+
+def truth(text: str | None) -> bool | None:
+    """An environment switch as SGLang reads it; None where it is not set."""
+    return None if text in (None, "") else str(text).strip().lower() in ("1", "true", "yes", "y", "on")
+
+
+def topk(args: Mapping[str, Any]) -> int:
+    """The width of the draft; unset it counts as 1, which SGLang chooses for all but the Llama and Grok families."""
+    return int(args.get("speculative_eagle_topk") or 1)
+
+
+def spec_mode(args: Mapping[str, Any], env: Mapping[str, str], version: str | None) -> str:
+    """How the server speculates by its version: none, ngram, adaptive, or chain or tree with _sync or _overlap.
+
+    Any other algorithm is given by its own name in small letters.
+    """
+    name = algorithm(args)
+    if name is None:
+        return "none"
+    if name not in CHAIN_OR_TREE:
+        return name.lower()
+    if args.get("speculative_adaptive"):
+        return "adaptive"
+    shape = "tree" if topk(args) > 1 else "chain"
+    overlap = _overlaps(shape, args, truth(env.get(SPEC_V2)), parse_version(version))
+    return f"{shape}_{'overlap' if overlap else 'sync'}"
+
+
+def _overlaps(shape: str, args: Mapping[str, Any], spec_v2: bool | None, version: Version) -> bool:
+    disabled = bool(args.get("disable_overlap_schedule"))
+    if version <= SPEC_V2_OPT_IN_LAST:
+        return spec_v2 is True and shape == "chain"
+    if version <= TREE_SYNC_ONLY_LAST:
+        return shape == "chain" and spec_v2 is not False and not disabled
+    # resolved_args turns a false SPEC_V2 into the flag where the variable is no longer read.
+    return not disabled and spec_v2 is not False

@@ -1,0 +1,131 @@
+"""What a server and its GPUs tell while they run: one sample a second of /metrics and of the devices, kept as rows.
+
+Gauges are as stale as the server's own log interval makes them; counters are read as they are. It must not know what
+load is on, or judge anything.
+"""
+
+import contextlib
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from server import gpu
+from server.ask import ask
+
+PERIOD_S = 1.0
+# A server under load may take a second to render its metrics; a later answer would be another second's sample.
+SAMPLE_S_MAX = 5.0
+# An hour of 50 rows a second, about 60 MB; older rows are dropped first.
+ROWS_MAX = 180_000
+
+SGLANG = (
+    "num_running_reqs",
+    "num_queue_reqs",
+    "gen_throughput",
+    "token_usage",
+    "num_used_tokens",
+    "max_total_num_tokens",
+    "cache_hit_rate",
+    "generation_tokens_total",
+    "prompt_tokens_total",
+    "cached_tokens_total",
+    "num_requests_total",
+    "num_retracted_reqs",
+    "spec_accept_length",
+    "spec_accept_rate",
+    "spec_num_steps",
+    "spec_num_draft_tokens",
+    "spec_verify_calls_total",
+)
+VLLM = (
+    "num_requests_running",
+    "num_requests_waiting",
+    "kv_cache_usage_perc",
+    "generation_tokens_total",
+    "prompt_tokens_total",
+    "spec_decode_num_drafts_total",
+    "spec_decode_num_draft_tokens_total",
+    "spec_decode_num_accepted_tokens_total",
+)
+KEPT = frozenset([*(f"sglang:{name}" for name in SGLANG), *(f"vllm:{name}" for name in VLLM)])
+
+Sample = tuple[str, dict[str, str], float]
+
+
+def samples(text: str) -> Iterator[Sample]:
+    """Every sample of a /metrics page: name, labels, value. Nothing where the page is no such page."""
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                yield sample.name, dict(sample.labels), float(sample.value)
+    except (ValueError, KeyError, IndexError):
+        return
+
+
+def kept(text: str) -> list[Sample]:
+    """The samples worth a row each second; the thousands of histogram lines are not even parsed."""
+    lines = [line for line in text.splitlines() if line.split("{", 1)[0].split(" ", 1)[0] in KEPT]
+    return list(samples("\n".join(lines) + "\n"))
+
+
+def totals(text: str) -> dict[str, float]:
+    """Name -> value summed over labels, which grow from version to version; histograms by their sum and count."""
+    found: dict[str, float] = {}
+    for name, _, value in samples(text):
+        if not name.endswith("_bucket"):
+            found[name] = found.get(name, 0.0) + value
+    return found
+
+
+def page(url: str, key: str | None = None) -> str:
+    """The text of /metrics; empty where the server has none or does not answer in time."""
+    try:
+        answer = ask(url, "/metrics", timeout_s=SAMPLE_S_MAX, key=key)
+    except OSError:
+        return ""
+    return answer.body.decode("utf-8", errors="replace") if answer.status == 200 else ""
+
+
+class Sampler:
+    """A thread that takes a sample each second until `stop`, and hands over rows once each."""
+
+    def __init__(self, url: str, gpus: Sequence[str], key: str | None = None) -> None:
+        self._url, self._gpus, self._key = url, tuple(gpus), key
+        self._rows: deque[dict[str, Any]] = deque(maxlen=ROWS_MAX)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+        self._thread.start()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows since the last call: t_utc_ns, t_mono_ns, name, labels (JSON), value."""
+        taken = []
+        while self._rows:
+            taken.append(self._rows.popleft())
+        return taken
+
+    def stop(self) -> None:
+        """Take no more samples; what was taken can still be had."""
+        self._ended.set()
+        self._thread.join(timeout=2 * SAMPLE_S_MAX)
+
+    def _run(self) -> None:
+        with gpu.session() if self._gpus else contextlib.nullcontext():
+            due_s = time.monotonic()
+            while not self._ended.is_set():
+                self._rows.extend(_rows_of([*kept(page(self._url, self._key)), *gpu.samples(self._gpus)]))
+                # Absolute times, so that samples do not drift; seconds that a slow answer took are left out.
+                due_s = max(due_s + PERIOD_S, time.monotonic())
+                self._ended.wait(due_s - time.monotonic())
+
+
+def _rows_of(taken: list[Sample]) -> list[dict[str, Any]]:
+    stamp = {"t_utc_ns": time.time_ns(), "t_mono_ns": time.monotonic_ns()}
+    return [
+        {**stamp, "name": name, "labels": json.dumps(labels, sort_keys=True), "value": value}
+        for name, labels, value in taken
+    ]

@@ -1,0 +1,96 @@
+"""The argv and the environment of one server, by engine and version.
+
+Pure: it starts nothing and reads no clock, file or socket. It must not know of load. The spec itself, the refusals and
+the proof of identity stand in modules of their own and are offered from here.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from server.proof import Contradiction, contradictions
+from server.rules import check
+from server.spec import COMMON, DRAFT_PLACEHOLDER, ServerSpec, SpecError, parse_version, resolved_args, spec_mode
+
+__all__ = [
+    "COMMON",
+    "Contradiction",
+    "ServerSpec",
+    "SpecError",
+    "argv",
+    "check",
+    "contradictions",
+    "environment",
+    "is_secret",
+    "missing_keys",
+    "parse_version",
+    "resolved_args",
+    "shown_environment",
+    "spec_mode",
+]
+
+PROGRAMS = {"sglang": "sglang.launch_server", "sim": "server.sim"}
+
+SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
+# Inherited settings that can change a result, so they belong into the record of a launch.
+SHOWN_PREFIXES = ("SGLANG_", "SGL_", "NCCL_", "CUDA_", "FLASHINFER_", "TORCH_", "VLLM_", "OMP_", "LD_PRELOAD")
+
+
+def argv(spec: ServerSpec, *, host: str, port: int, seed: int, nccl_port: int | None = None) -> list[str]:
+    """The command line of the server; placeholders stand where the model has no path.
+
+    SpecError for an engine that is not ours to start.
+    """
+    if spec.engine not in PROGRAMS:
+        raise SpecError(f"engine.kind={spec.engine} is not started by loadgen, so it has no command line")
+    args = resolved_args(spec)
+    model = {name: args.pop(name) for name in ("model_path", "served_model_name", "tp_size")}
+    place = {"host": host, "port": port, "nccl_port": nccl_port, "random_seed": seed}
+    own = _sim_args(spec) if spec.engine == "sim" else {}
+    return [spec.python or sys.executable, "-m", PROGRAMS[spec.engine], *_words({**model, **place, **args, **own})]
+
+
+def _sim_args(spec: ServerSpec) -> dict[str, Any]:
+    return {"sim_version": spec.version, "sim_speed": f"{spec.sim_speed:g}", "sim_profile": spec.sim_profile}
+
+
+def _words(args: Mapping[str, Any]) -> list[str]:
+    """Flags as words of a command line."""
+    words: list[str] = []
+    for name, value in args.items():
+        if value is None or value is False:
+            continue
+        words.append("--" + name.replace("_", "-"))
+        if value is not True:
+            words.extend(str(item) for item in (value if isinstance(value, list | tuple) else [value]))
+    return words
+
+
+def is_secret(name: str) -> bool:
+    """Whether the name of an environment variable says that its value is a secret."""
+    return any(word in name.upper() for word in SECRET_WORDS)
+
+
+def environment(spec: ServerSpec, base: Mapping[str, str], *, gpus: Sequence[str]) -> dict[str, str]:
+    """The server's environment: `base` without secrets, the variant's own on top, and the devices it may see."""
+    kept = {name: value for name, value in base.items() if not is_secret(name) and name != spec.api_key_env}
+    devices = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+    return {**kept, **spec.env, **devices}
+
+
+def shown_environment(spec: ServerSpec, gpus: Sequence[str], base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What may be shown of it: the variant's variables, the devices, and what of `base` can change a result."""
+    inherited = {name: value for name, value in (base or {}).items() if name.startswith(SHOWN_PREFIXES)}
+    shown = environment(spec, inherited, gpus=gpus)
+    return {name: "***" if is_secret(name) else value for name, value in sorted(shown.items())}
+
+
+def missing_keys(spec: ServerSpec) -> list[str]:
+    """Configuration keys that a real start of this server needs and does not have."""
+    if spec.engine == "external":
+        return [] if spec.url else ["engine.url"]
+    if spec.engine != "sglang":
+        return []
+    needs_draft = DRAFT_PLACEHOLDER in resolved_args(spec).values()
+    wanted = [("model.path", spec.model_path is None), ("model.draft_path", needs_draft)]
+    return [key for key, missing in wanted if missing]

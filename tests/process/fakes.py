@@ -1,0 +1,40 @@
+"""Helpers of the tests of real processes: the fake server as an interpreter, its pids, and polling."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from server import guard
+
+FAKE_SERVER = Path(__file__).with_name("fake_server.py")
+
+
+def eventually(done: Callable[[], Any], limit_s: float = 30.0) -> Any:
+    """Poll until `done` is true; its value."""
+    deadline_s = time.monotonic() + limit_s
+    while not (value := done()):
+        assert time.monotonic() < deadline_s, f"not within {limit_s} s"
+        time.sleep(0.02)
+    return value
+
+
+def is_gone(pid: int) -> bool:
+    """No such process, or only its zombie."""
+    return guard.start_ticks(pid) is None
+
+
+def pids_in(path: Path) -> list[int]:
+    """The pids that a fake server wrote, once it has."""
+    eventually(path.exists)
+    return list(json.loads(path.read_text()))
+
+
+def fake_python(folder: Path) -> str:
+    """An "interpreter" that runs the fake server whatever module it is asked for."""
+    path = folder / "fake_python"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE_SERVER} "$@"\n')
+    path.chmod(0o755)
+    return str(path)

@@ -1,0 +1,90 @@
+"""The board: start when all are there, window when all have finished a round, stop when all are drained."""
+
+from typing import Any
+
+from loadgen.board import Board
+from loadgen.config import Load
+
+S = 1_000_000_000
+LOAD = Load(kind="closed", concurrency=4, window_requests=2, window_min_s=1.0)
+
+
+def beat(worker: int, t_s: float, **more: Any) -> dict[str, Any]:
+    base = {
+        "worker": worker,
+        "phase": "running",
+        "t_ns": int(t_s * S),
+        "sent": 4,
+        "finished": 2,
+        "failed": 0,
+        "in_flight": 2,
+    }
+    return {
+        **base,
+        "reads": int(100 * t_s),
+        "done_tokens": 40,
+        "done_reads": 20,
+        "first_round_ns": None,
+        "ends": [],
+        "health": [],
+        "drained": False,
+        "exhausted": False,
+        **more,
+    }
+
+
+def test_common_start() -> None:
+    """Nobody is given a start before everybody is ready; all get the same."""
+    board = Board(LOAD, 2, 0.0, False)
+    assert board.beat({"worker": 0, "phase": "ready"})["start_utc_ns"] is None
+    assert board.look()["phase"] == "workers starting"
+    start = board.beat({"worker": 1, "phase": "ready"})["start_utc_ns"]
+    assert start is not None
+    assert board.beat({"worker": 0, "phase": "ready"})["start_utc_ns"] == start
+
+
+def test_window_and_drain() -> None:
+    """The window waits for the slowest worker's first round; the stop waits for the last one's drain."""
+    board = Board(LOAD, 2, 0.5, False)
+    for worker in (0, 1):
+        board.beat({"worker": worker, "phase": "ready"})
+    done = [(0, 2 * S, "ok"), (0, int(2.5 * S), "ok"), (0, 3 * S, "ok")]
+    assert board.beat(beat(0, 3, first_round_ns=S, ends=done))["window"] is None
+    assert board.beat(beat(1, 3, first_round_ns=2 * S))["window"] == [2 * S, 2 * S + int(2.5 * S)]
+    assert board.look()["phase"] == "window"
+    assert board.beat(beat(0, 6, first_round_ns=S, drained=True))["go"] is True
+    assert board.look()["phase"] == "drain"
+    assert board.beat(beat(1, 6, first_round_ns=2 * S, drained=True))["go"] is False
+    assert board.look()["reason"] == "every request sent in the window has ended"
+
+
+def test_counted_ends_when_all_are_exhausted() -> None:
+    """A counted Point has no window and ends with its last request."""
+    board = Board(LOAD, 1, 0.0, True)
+    board.beat({"worker": 0, "phase": "ready"})
+    assert board.beat(beat(0, 1, first_round_ns=S))["go"] is True
+    assert board.beat(beat(0, 2, first_round_ns=S, exhausted=True))["go"] is False
+    assert board.look()["window"] is None
+
+
+def test_stop_keeps_its_first_reason_and_counts_add_up() -> None:
+    """The first reason stands; counts are sums over workers, tokens a second from reads and tokens a read."""
+    board = Board(LOAD, 2, 0.0, False)
+    for worker in (0, 1):
+        board.beat({"worker": worker, "phase": "ready"})
+        board.beat(beat(worker, 1, health=[{"row": worker}]))
+        board.beat(beat(worker, 2))
+    board.stop("interrupted")
+    board.stop("later")
+    look = board.look()
+    assert (look["reason"], look["sent"], look["in_flight"], look["tokens_per_s"]) == ("interrupted", 8, 4, 400.0)
+    assert [row["row"] for row in look["health"]] == [0, 1]
+    assert board.look()["health"] == []
+    assert board.beat(beat(0, 3))["go"] is False
+
+
+def test_done_workers_are_not_silent() -> None:
+    """A worker that said goodbye is not missed."""
+    board = Board(LOAD, 2, 0.0, False)
+    board.beat(beat(0, 1, phase="done"))
+    assert set(board.look()["silent_s"]) == {1}

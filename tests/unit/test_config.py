@@ -1,0 +1,116 @@
+"""Configuration: strict both ways, each mistake one sentence that names the key and what to change."""
+
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from loadgen.checks import parse
+from loadgen.config import Config, as_dict, levels, workload_hash
+from loadgen.errors import ConfigError
+from loadgen.overrides import prepare
+from loadgen.secret import refuse_secrets
+
+
+def made(*overrides: str) -> Config:
+    with initialize_config_module("conf", version_base="1.3"):
+        composed = compose("config", overrides=prepare(overrides))
+    container: Any = OmegaConf.to_container(composed, resolve=True)
+    return parse(container, ["baseline", "eagle_topk1_v2"])
+
+
+def test_defaults() -> None:
+    """What a user gets who only names a variant."""
+    config = made("+variant=eagle_topk1_v2")
+    assert [level.concurrency for level in levels(config.load)] == [1, 2, 5, 10, 30, 70, 100, 250]
+    assert (config.workload.max_tokens, config.workload.ignore_eos, config.workload.temperature) == (512, True, 0.0)
+    assert (config.model.name, config.model.tp, config.engine.kind, config.engine.api) == (
+        "kimi_k25",
+        8,
+        "auto",
+        "chat",
+    )
+    assert (config.load.window_durations, config.load.window_requests, config.load.window_min_s) == (1.0, 24, 5.0)
+
+
+REFUSED = [
+    ([], "no variant was chosen; add +variant=NAME with one of: baseline"),
+    (["+variant=baseline", "+workload.isll=3"], "there is no key workload.isll"),
+    (["+variant=baseline", "+load.concurency=8"], "did you mean load.concurrency?"),
+    (["+variant=baseline", "+rat=4"], "there is no key rat"),
+    (["+variant=baseline", "++serv.port=1"], "there is no key serv"),
+    (["+variant=baseline", "+variant._target_=os.system"], "there is no key variant._target_"),
+    (["+variant=baseline", "variant.name=../../x"], "lower-case letters, digits and underscores"),
+    (["+variant=baseline", "load.concurrency=0"], "load.concurrency=0: give a whole number from 1"),
+    (["+variant=baseline", "load.concurrency=1.5"], "load.concurrency=1.5"),
+    (["+variant=baseline", "load.concurrency=true"], "load.concurrency=True"),
+    (["+variant=baseline", "load.concurrency=nan"], "load.concurrency=nan"),
+    (["+variant=baseline", "load.concurrency=[]"], "load.concurrency is empty"),
+    (["+variant=baseline", "load.concurrency=[4,4]"], "names a level twice"),
+    (["+variant=baseline", "load.requests=4", "load.concurrency=8"], "load.requests=4 is below the concurrency 8"),
+    (["+variant=baseline", "load.requests=[4,5]", "load.concurrency=[1]"], "load.requests has 2 numbers for 1 levels"),
+    (["+variant=baseline", "load.kind=open"], "load.kind=open is not built yet"),
+    (["+variant=baseline", "load.rate=3"], "open loop is not built yet"),
+    (["+variant=baseline", "load.window_s=nan"], "load.window_s=nan: give a finite number"),
+    (["+variant=baseline", "load.window_min_s=1e309"], "load.window_min_s=inf"),
+    (["+variant=baseline", "load.window_s=abc"], "load.window_s"),
+    (["+variant=baseline", "load.failed_share_max=1.5"], "at most 1"),
+    (["+variant=baseline", "engine.sim_speed=0"], "engine.sim_speed=0"),
+    (["+variant=baseline", "engine.api=grpc"], "engine.api=grpc: choose one of chat, completions, generate"),
+    (["+variant=baseline", "engine=external"], "add engine.url=http://host:port"),
+    (["+variant=baseline", "engine=external", "engine.url=host:1"], "give scheme, host and port only"),
+    (["+variant=baseline", "engine=external", "engine.url='http://u:p@host:1'"], "give scheme, host and port only"),
+    (["+variant=baseline", "engine.url='http://h:1'"], "add engine=external"),
+    (["+variant=baseline", "engine=sglang"], "add model.path=... "),
+    (["+variant=eagle_topk1_v2", "engine=sglang"], "model.path=... and model.draft_path=..."),
+    (["+variant=baseline", "workload.max_tokens=0"], "workload.max_tokens=0"),
+    (["+variant=baseline", "workload.source=jsonl"], "add workload.path=FILE"),
+    (["+variant=baseline", "workload.source=jsonl", "workload.path=a.pkl"], "only JSON is read"),
+    (["+variant=baseline", "workload.body={n: 2}"], "one choice a request"),
+    (["+variant=baseline", "workload.body={stream: false}"], "only streaming"),
+    (["+variant=baseline", "block=1.5"], "block"),
+    (["+variant=baseline", "cluster.workers=0"], "cluster.workers=0"),
+    (["+variant=baseline", "output.uri='s3://x'"], "not built yet"),
+    (["+variant=baseline", "cluster.clean=true"], "not built yet"),
+    (["+variant=baseline", "model.nodes=2"], "not built yet"),
+    (["+variant=baseline", "++variant.args.x={a: 1}"], "variant.args.x"),
+    (["+variant=baseline", "++variant.env.A-B=1"], "variant.env.A-B"),
+]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"), REFUSED, ids=[" ".join(case[0][1:]) or "no variant" for case in REFUSED]
+)
+def test_mistakes_are_one_sentence(overrides: list[str], said: str) -> None:
+    """Every mistake is refused with a sentence that names it; the sentence is one line."""
+    with pytest.raises(ConfigError) as caught:
+        made(*overrides)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_levels_take_a_number_or_a_list() -> None:
+    """A count may be one for all levels or one a level."""
+    config = made("+variant=baseline", "load.concurrency=[1,16]", "load.requests=[10,32]")
+    assert [(level.concurrency, level.requests) for level in levels(config.load)] == [(1, 10), (16, 32)]
+    assert [
+        level.requests for level in levels(made("+variant=baseline", "load.concurrency=4", "load.requests=9").load)
+    ] == [9]
+
+
+def test_l02_secrets_in_files_are_refused_without_being_repeated() -> None:
+    """A key in a YAML file is refused like one on the command line; null and numbers are harmless."""
+    with pytest.raises(ConfigError) as caught:
+        refuse_secrets({"variant": {"env": {"HF_TOKEN": "hf_canary000"}}})
+    assert "canary" not in str(caught.value)
+    assert "variant.env.HF_TOKEN" in str(caught.value)
+    refuse_secrets(as_dict(made("+variant=baseline", "engine.api_key_env=OPENAI_API_KEY")))
+
+
+def test_workload_hash_follows_what_is_asked() -> None:
+    """The hash changes with every part of the question and with nothing else."""
+    base = workload_hash(made("+variant=baseline"))
+    assert workload_hash(made("+variant=eagle_topk1_v2", "load.concurrency=3")) == base
+    for override in ("workload.temperature=0.5", "workload.max_tokens=64", "workload.seed=1", "engine.api=generate"):
+        assert workload_hash(made("+variant=baseline", override)) != base

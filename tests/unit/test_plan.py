@@ -1,0 +1,77 @@
+"""Plans: the same for every variant, distinct prompts, rounds that hold every kind once, shards that add up."""
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from loadgen import plan
+from loadgen.config import Workload
+from loadgen.plan import Plan, Prompt, payload, rounds, shard, streams
+from loadgen.prompts import builtin
+from loadgen.prompts import plan as planned
+
+WORKLOAD = Workload(name="diverse", source="builtin")
+
+
+def simple(requests: int | None = None) -> Plan:
+    prompts = tuple(Prompt(f"p{i}", "chat", ({"role": "user", "content": f"text {i}"},)) for i in range(4))
+    return Plan(prompts, 8, True, 0.0, 0, requests=requests)
+
+
+@pytest.mark.parametrize(("concurrency", "workers"), [(1, 1), (7, 2), (250, 3), (5, 5), (100, 8)])
+def test_shards_add_up(concurrency: int, workers: int) -> None:
+    """Streams add up to the concurrency, and every request of a counted plan belongs to exactly one worker."""
+    assert sum(streams(concurrency, workers, k) for k in range(workers)) == concurrency
+    assert sum(len(plan.slots(concurrency, workers, k)) for k in range(workers)) == concurrency
+    taken = [list(shard(simple(3 * concurrency + 1), concurrency, workers, k)) for k in range(workers)]
+    assert sorted(itertools.chain(*taken)) == list(range(3 * concurrency + 1))
+    assert all(streams(concurrency, workers, k) == len(plan.slots(concurrency, workers, k)) for k in range(workers))
+
+
+def test_rounds_hold_every_kind_once() -> None:
+    """Each round of the shipped prompts holds each kind once; the order depends on the seed only."""
+    texts = list(builtin())
+    kinds = {prompt.kind for prompt in texts}
+    ordered = rounds(texts, 3)
+    for start in range(0, len(ordered), len(kinds)):
+        assert {prompt.kind for prompt in ordered[start : start + len(kinds)]} == kinds
+    assert sorted(prompt.id for prompt in ordered) == sorted(prompt.id for prompt in texts)
+    assert rounds(texts, 3) == ordered
+    assert rounds(texts, 4) != ordered
+
+
+def test_second_round_is_numbered() -> None:
+    """A Point that needs more prompts than there are goes round again with an opening line, so that none is the same."""
+    made = planned(WORKLOAD, tuple(builtin()), 0, None)
+    asked = [made.prompt(seq).text for seq in range(2 * len(made.prompts) + 5)]
+    assert len(set(asked)) == len(asked)
+    assert asked[len(made.prompts)].startswith("Reading no. 2.\n\n")
+    fixed = planned(
+        Workload(name="f", source="fixed", text="x"),
+        (Prompt("fixed", "fixed", ({"role": "user", "content": "x"},)),),
+        0,
+        3,
+    )
+    assert {fixed.prompt(seq).text for seq in range(3)} == {"x"}
+
+
+def test_payloads() -> None:
+    """Each API's body: explicit temperature, streaming, usage asked for, workload.body merged last."""
+    chat = payload(simple(), 1, "chat", "m")
+    assert chat["messages"] == [{"role": "user", "content": "text 1"}]
+    assert (chat["temperature"], chat["max_tokens"], chat["ignore_eos"], chat["stream"]) == (0.0, 8, True, True)
+    assert chat["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    assert payload(simple(), 2, "completions", "m")["prompt"] == "text 2"
+    assert payload(simple(), 2, "generate", "m")["sampling_params"]["max_new_tokens"] == 8
+    merged = Plan(simple().prompts, 8, False, 0.0, 0, body={"top_p": 0.9, "max_tokens": 3})
+    assert payload(merged, 0, "chat", "m")["top_p"] == 0.9
+    assert payload(merged, 0, "chat", "m")["max_tokens"] == 3
+    assert "ignore_eos" not in payload(merged, 0, "chat", "m")
+
+
+def test_kinds_stay_even() -> None:
+    """Over any stretch of whole rounds every kind is asked equally often, whatever the concurrency."""
+    made = planned(WORKLOAD, tuple(builtin()), 1, None)
+    counts = Counter(made.prompt(seq).kind for seq in range(240))
+    assert set(counts.values()) == {30}

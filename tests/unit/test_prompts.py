@@ -1,0 +1,117 @@
+"""Prompts: shipped texts that are really different, and files read as far as they are whole."""
+
+import io
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from loadgen import prompts
+from loadgen.config import Workload
+from loadgen.errors import ConfigError
+
+KINDS = {"code", "chat", "summary", "translation", "mathematics", "extraction", "story", "reasoning"}
+
+
+def words(text: str) -> list[str]:
+    return re.sub(r"[^\w\s]", "", text.lower()).split()
+
+
+def test_shipped_prompts_are_diverse() -> None:
+    """At least 600 texts of eight kinds; no two share their first eight words, and few share their first three."""
+    texts = list(prompts.builtin())
+    assert len(texts) >= 600
+    assert {prompt.kind for prompt in texts} == KINDS
+    assert len({prompt.id for prompt in texts}) == len(texts)
+    assert len(set(Counter(prompt.kind for prompt in texts).values())) == 1
+    eight = Counter(tuple(words(prompt.text)[:8]) for prompt in texts)
+    three = Counter(tuple(words(prompt.text)[:3]) for prompt in texts)
+    first = Counter(words(prompt.text)[0] for prompt in texts)
+    assert eight.most_common(1)[0][1] == 1
+    assert three.most_common(1)[0][1] <= 5
+    assert first.most_common(1)[0][1] <= 40
+
+
+def test_jsonl_shapes(tmp_path: Path) -> None:
+    """A text, an object with a prompt, chat messages as a list or in an object; ids and kinds are kept."""
+    lines = [
+        '"plain"',
+        '{"prompt": "p", "id": "x", "kind": "code"}',
+        '[{"role": "user", "content": "m"}]',
+        '{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}',
+        "",
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(lines))
+    found, warnings = prompts.load(Workload(name="w", source="jsonl", path=str(path)))
+    assert [prompt.text for prompt in found] == ["plain", "p", "m", "s\n\nu"]
+    assert (found[1].id, found[1].kind, found[0].kind) == ("x", "code", "other")
+    assert warnings == []
+
+
+def test_jsonl_cut_off_and_broken(tmp_path: Path) -> None:
+    """A cut-off last line is a warning; a bad line before the end is refused with its number."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('"one"\n{"prompt": "tw')
+    found, warnings = prompts.load(Workload(name="w", source="jsonl", path=str(path)))
+    assert [prompt.text for prompt in found] == ["one"]
+    assert "line (2) is cut off" in warnings[0]
+    for text, said in [
+        ('"one"\nnot json\n"three"', "line 2"),
+        ('{"x": 1}', "line 1"),
+        ("", "holds no prompt"),
+        ("[]", "line 1"),
+        ("[" * 100_000, "holds no prompt"),
+    ]:
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=said):
+            prompts.load(Workload(name="w", source="jsonl", path=str(path)))
+
+
+def conversation(number: int, size: int = 10) -> dict[str, object]:
+    return {
+        "id": f"c{number}",
+        "conversations": [
+            {"from": "human", "value": f"question {number} " + "x" * size},
+            {"from": "gpt", "value": "answer"},
+        ],
+    }
+
+
+@pytest.mark.parametrize("pieces", [7, 64, 1 << 20])
+def test_sharegpt_cut_off_file_gives_its_whole_records(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are read one by one, whatever the size of the reads; the cut one is left out with a warning."""
+    monkeypatch.setattr(prompts, "READ_CHARS", pieces)
+    whole = json.dumps([conversation(i, 50 * i) for i in range(9)], indent=1)
+    warnings: list[str] = []
+    assert len(list(prompts.from_sharegpt(io.StringIO(whole), "f", warnings))) == 9
+    assert warnings == []
+    cut = whole[: whole.index("question 6") + 20]
+    found = list(prompts.from_sharegpt(io.StringIO(cut), "f", warnings))
+    assert [prompt.id for prompt in found] == [f"sharegpt-c{i}" for i in range(6)]
+    assert "cut off" in warnings[0]
+
+
+def test_sharegpt_skips_what_no_person_asked(tmp_path: Path) -> None:
+    """Conversations that begin with the model, are empty or of another shape are left out."""
+    path = tmp_path / "s.json"
+    path.write_text(
+        json.dumps([{"conversations": [{"from": "gpt", "value": "x"}]}, {"conversations": []}, 3, conversation(1)])
+    )
+    found, _ = prompts.load(Workload(name="w", source="sharegpt", path=str(path)))
+    assert len(found) == 1
+    path.write_text('{"a": 1}')
+    with pytest.raises(ConfigError, match="no JSON array"):
+        prompts.load(Workload(name="w", source="sharegpt", path=str(path)))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        prompts.load(Workload(name="w", source="sharegpt", path=str(tmp_path / "none.json")))
+
+
+def test_warm_up_is_of_its_own() -> None:
+    """No measured prompt is sent before the measurement."""
+    plan = prompts.warm_up(Workload(name="w", source="builtin"), 0)
+    assert plan.requests == 16
+    assert len({plan.prompt(seq).text for seq in range(16)}) == 16
+    assert not {plan.prompt(seq).text for seq in range(16)} & {prompt.text for prompt in prompts.builtin()}
