@@ -3,6 +3,7 @@
 Owns what counts as whole: a Point without its point.json does not exist. Writes nothing (see store.py).
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,8 +29,9 @@ def reported(path: Path, doing: str = "write") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageError(f"cannot {doing} {path}: {reason}; make room or choose another output folder") from error
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        advice = "make room or choose another output folder" if doing == "write" else "look at its owner and its disk"
+        raise StorageError(f"cannot {doing} {path}: {reason}; {advice}") from error
 
 
 def read_rows(path: Path, columns: Sequence[Column] = IDENTITY + REQUEST) -> pa.Table:

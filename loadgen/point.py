@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from loadgen import cluster, config, launch, prompts, record, store, summary, verdict, window, worker
-from loadgen.columns import columns, table
+from loadgen.columns import columns
 from loadgen.config import Config, Level
 from loadgen.errors import ClusterError, ServerError
-from loadgen.facts import facts_of
+from loadgen.facts import gather
 from loadgen.forecast import Ladder
 from loadgen.launch import Launched
 from loadgen.plan import Prompt
@@ -227,7 +227,7 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
         cols = columns(rows)
         told = cell.launched.server.ask("info") or {}
         numbers = _summary(cell, cols, span, told)
-        judged = _judge(cell, cols, health, inside, told)
+        judged = _judge(cell, cols, health, span, told)
         if watch.board["duration_s"]:
             cell.launched.measured.append(Measured(cell.level.concurrency, watch.board["duration_s"]))
     point = _content(cell, span, judged, numbers)
@@ -254,7 +254,7 @@ def _judge(
     cell: Cell,
     cols: Mapping[str, Any],
     health: list[dict[str, Any]],
-    inside: tuple[int, int] | None,
+    span: Window | None,
     told: Mapping[str, Any],
 ) -> Verdict:
     seed = cell.launched.endpoint.get("seed")
@@ -262,17 +262,15 @@ def _judge(
     if seed is not None and told.get("random_seed") not in (None, seed):
         died = f"another server answers (seed {told.get('random_seed')}, ours has {seed})"
     wrong, unproven = contradictions(cell.launched.spec, told, cell.level.concurrency)
-    facts = facts_of(
+    facts = gather(
         dict(cols),
-        columns(table(health, record.HEALTH)),
-        inside,
-        concurrency=cell.level.concurrency,
-        whole_run=cell.counted,
-        failed_share_max=cell.conf.load.failed_share_max,
-        short_share_max=cell.conf.load.short_share_max,
+        health,
+        span,
+        cell.conf.load,
+        cell.level.concurrency,
+        wrong,
+        unproven,
         descriptors_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        contradictions=tuple((one.flag, one.asked, one.told) for one in wrong),
-        not_proven=tuple(unproven),
         died=died,
     )
     return verdict.judge(facts)

@@ -103,7 +103,7 @@ def build(
         "token_source": parsed.token_source,
         "spec_verify_steps": parsed.spec_verify_steps,
         "bytes": trace.size,
-        "reads": len(trace.reads),
+        "reads": len(trace.parts),
         "done_seen": parsed.done_seen,
         "short": outcome is Outcome.OK and asked.ignore_eos and told and parsed.output_tokens < asked.planned_tokens,
         "answer_sha256": parsed.answer_sha256,

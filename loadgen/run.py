@@ -201,7 +201,7 @@ class Run:
 
     def _counts(self) -> dict[str, int]:
         streams, tally = self._streams, self._tally
-        under_way = sum(len(trace.reads) for _, trace in (*streams.active.values(), *tally.queue))
+        under_way = sum(len(trace.parts) for _, trace in (*streams.active.values(), *tally.queue))
         return {
             "sent": streams.sent,
             "finished": tally.finished,

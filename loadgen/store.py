@@ -61,7 +61,8 @@ def _replacing(path: Path) -> Iterator[Path]:
             os.replace(temporary, path)
             _sync(path.parent)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error is the one to tell
+            temporary.unlink()
         raise
 
 

@@ -85,7 +85,7 @@ class Tally:
             response_bytes=limits.response_bytes,
         )
         spent = 0
-        for stamp, data in trace.reads:
+        for stamp, data in zip(trace.stamps, trace.parts, strict=True):
             for at in range(0, len(data), SLICE_BYTES):
                 piece = data[at : at + SLICE_BYTES]
                 reader.feed(stamp, piece)
@@ -107,7 +107,7 @@ class Tally:
         self.rows.append(row)
         began = row["sent_ns"] if row["sent_ns"] is not None else row["planned_ns"]
         self.ends.append((began, row["done_ns"], row["outcome"]))
-        self._count(outcome, len(trace.reads), parsed.output_tokens)
+        self._count(outcome, len(trace.parts), parsed.output_tokens)
 
     def _count(self, outcome: Outcome, reads: int, tokens: int) -> None:
         self.reads += reads

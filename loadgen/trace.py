@@ -36,7 +36,9 @@ class Trace:
     connect_ns: int | None = None  # duration; None where a pooled connection was used
     headers_ns: int | None = None
     http_status: int | None = None
-    reads: list[tuple[int, bytes]] = field(default_factory=list)  # the body, without chunked framing
+    # The body without chunked framing, read by read. Two lists and no pairs: a pair a token is what wakes the collector.
+    stamps: list[int] = field(default_factory=list)
+    parts: list[bytes] = field(default_factory=list)
     size: int = 0
     done_ns: int | None = None
     outcome: Outcome | None = None
@@ -53,10 +55,11 @@ class Trace:
         self.size += len(data)
         if self.size > limits.response_bytes:
             self.end(Outcome.TOO_LARGE, f"the response is longer than {limits.response_bytes} bytes")
-        elif len(self.reads) >= READS_MAX:
+        elif len(self.parts) >= READS_MAX:
             self.end(Outcome.TOO_LARGE, f"the response came in more than {READS_MAX} reads")
         else:
-            self.reads.append((stamp_ns, data))
+            self.stamps.append(stamp_ns)
+            self.parts.append(data)
 
 
 Expired = Callable[[Trace], None]
@@ -108,9 +111,9 @@ class Watch:
         return soon, outcome, error
 
     def _output_begun(self) -> bool:
-        reads = self._trace.reads
-        while not self._begun and self._seen < len(reads):
-            self._reader.feed(*reads[self._seen])
+        stamps, parts = self._trace.stamps, self._trace.parts
+        while not self._begun and self._seen < len(parts):
+            self._reader.feed(stamps[self._seen], parts[self._seen])
             self._seen += 1
             self._begun = self._reader.output_seen
         return self._begun
@@ -118,7 +121,7 @@ class Watch:
     def _last_event_ns(self, sent: int, now: int) -> int:
         """The stamp of the last read that held more than comments, as far as the stall time goes back."""
         since = now - int(self._limits.stall_s * NS)
-        for stamp, data in reversed(self._trace.reads):
+        for stamp, data in zip(reversed(self._trace.stamps), reversed(self._trace.parts), strict=True):
             if b"data" in data or stamp <= since:
                 return stamp
         return sent

@@ -5,6 +5,7 @@ starts: every method may run in a thread of its own. The API key is read here, f
 names, and never returned. It must not know of load, Points or files other than the server's log.
 """
 
+import contextlib
 import os
 import threading
 import time
@@ -30,6 +31,7 @@ ASK_S = 10.0
 # /flush_cache is refused while requests are pending; the last ones of a Point end within moments.
 FLUSH_S_MAX = 5.0
 FLUSH_POLL_S = 0.1
+THREADS_VARIABLE = "OMP_NUM_THREADS"
 LOG_PART_BYTES = 4 * 1024 * 1024
 
 
@@ -72,7 +74,8 @@ class ServerActor:
             if self._cancelled.is_set():
                 raise StartError("the start was cancelled")
             self._memory_before = gpu.memory_used(self._gpus)
-            self._running = launch(self._spec, self._folder, self._host, self._gpus, self._log_name)
+            base = _base_environment()
+            self._running = launch(self._spec, self._folder, self._host, self._gpus, self._log_name, base)
             self._url = self._running.url
             return self._running
 
@@ -96,7 +99,7 @@ class ServerActor:
             "version": ready.server_info.get("version"),
             "server_info": self._redacted(ready.server_info),
             "argv": list(running.argv),
-            "env": variant.shown_environment(self._spec, self._gpus, os.environ),
+            "env": variant.shown_environment(self._spec, self._gpus, _base_environment()),
             "gpus": list(self._gpus),
             "log": str(running.log),
             "started_at": running.started_at,
@@ -227,6 +230,16 @@ class ServerActor:
 
 def _failed(reason: str, log_tail: str = "", exit_status: int | None = None) -> dict[str, Any]:
     return {"ok": False, "reason": reason, "log_tail": log_tail, "exit": exit_status}
+
+
+def _base_environment() -> dict[str, str]:
+    """The actor's environment without the number of threads that Ray sets for its own workers, which slows a server."""
+    base = dict(os.environ)
+    with contextlib.suppress(OSError):
+        raylet = Path(f"/proc/{os.getppid()}/environ").read_bytes()
+        if not any(entry.startswith(THREADS_VARIABLE.encode() + b"=") for entry in raylet.split(b"\0")):
+            base.pop(THREADS_VARIABLE, None)
+    return base
 
 
 def _probe_into(told: dict[str, Any], url: str, key: str | None) -> None:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -112,9 +112,16 @@ class Death:
 
 
 def launch(
-    spec: ServerSpec, folder: Path, host: str, gpus: Sequence[str] = (), log_name: str = "server.log"
+    spec: ServerSpec,
+    folder: Path,
+    host: str,
+    gpus: Sequence[str] = (),
+    log_name: str = "server.log",
+    base: Mapping[str, str] = os.environ,
 ) -> Running:
     """Start a server under a guard, on a free port of `host`, with its output in a new file in `folder`.
+
+    `base` is the environment that the server's is made from; secrets in it stay out.
 
     Returns at once; the server is not ready yet. SpecError for a spec that cannot run, StartError if no guard starts.
     """
@@ -127,9 +134,9 @@ def launch(
     read_end, write_end = os.pipe()
     orders = io.FileIO(write_end, "w")
     try:
-        _start_guard(argv, _environment(spec, gpus), log, state, read_end)
+        _start_guard(argv, _environment(spec, gpus, base), log, state, read_end)
         facts = _wait_for_guard(state, log)
-    except StartError:
+    except BaseException:
         orders.close()
         shutil.rmtree(state, ignore_errors=True)
         raise
@@ -153,8 +160,8 @@ def launch(
     )
 
 
-def _environment(spec: ServerSpec, gpus: Sequence[str]) -> dict[str, str]:
-    environment = variant.environment(spec, os.environ, gpus=gpus)
+def _environment(spec: ServerSpec, gpus: Sequence[str], base: Mapping[str, str]) -> dict[str, str]:
+    environment = variant.environment(spec, base, gpus=gpus)
     if spec.engine == "sim":
         # `python -m` puts the working folder first, where another `server` may lie: leave it out and name ours.
         root = str(Path(__file__).resolve().parent.parent)
@@ -177,7 +184,7 @@ def _new_log(folder: Path, name: str) -> Path:
 
 def _start_guard(argv: list[str], environment: dict[str, str], log: Path, state: Path, orders: int) -> None:
     words = [sys.executable, "-I", "-S", guard.__file__, str(orders), str(state), str(log), *argv]
-    with log.open("ab") as output:
+    with log.open("ab") as output, contextlib.suppress(subprocess.TimeoutExpired):
         # What returns is the guard's first half, which ends as soon as it has forked.
         subprocess.run(
             words,
@@ -227,7 +234,7 @@ def _session(leader: int) -> set[int]:
 
 def title(pid: int) -> str:
     try:
-        return " ".join(psutil.Process(pid).cmdline())[:80] or psutil.Process(pid).name()
+        return " ".join(psutil.Process(pid).cmdline()).strip()[:80] or psutil.Process(pid).name()
     except psutil.Error:
         return "ended"
 

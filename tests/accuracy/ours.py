@@ -65,7 +65,8 @@ async def measure(asked: argparse.Namespace) -> tuple[list[dict], list[dict], li
 
 def stamp_errors_ms(traces: list) -> np.ndarray:
     """Each read's stamp less the server's own stamp of the last event in it."""
-    pairs = ((stamp, STAMP.findall(data)) for trace in traces for stamp, data in trace.reads)
+    reads = ((stamp, data) for trace in traces for stamp, data in zip(trace.stamps, trace.parts, strict=True))
+    pairs = ((stamp, STAMP.findall(data)) for stamp, data in reads)
     return np.array([(stamp - int(found[-1])) / 1e6 for stamp, found in pairs if found])
 
 

@@ -2,8 +2,8 @@
 
 say: lines to print · exit: end at once with this status · env: print these variables · ignore_term · grandchild,
 escaped: fork one (in the group / in a session of its own, both ignore TERM) · bind: false never binds · seed: tell
-this one · health_503_s, generation_503_s: refuse for so long after the start · titled: fork a child with an engine's title ·
-die_after_s · pids: file to write all pids to · port: bind another one than asked
+this one · health_503_s, generation_503_s: refuse for so long after the start · titled: fork a child with an engine's
+title · tokens: that a generation yields · die_after_s · pids: file to write all pids to · port: bind another one
 """
 
 import argparse

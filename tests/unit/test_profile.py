@@ -160,7 +160,7 @@ def closed_loop_tokens_per_s(engine: Engine, concurrency: int, duration_s: float
 def test_engine_in_closed_loop_yields_the_closed_form(mode: str, concurrency: int) -> None:
     """The engine's throughput over several request durations is the closed form's within 2 %."""
     told = profile.throughput(SHIPPED, mode, concurrency)
-    # One stream needs whole rounds of the eight kinds: each answer is a sixteenth of the kinds' mixture twice.
+    # One stream serves one kind at a time, so it must run through whole rounds of the eight.
     rounds = 16 if concurrency == 1 else 1
     duration_s = rounds * SHIPPED.tokens * concurrency / told
     assert closed_loop_tokens_per_s(engine_for(mode), concurrency, duration_s) == pytest.approx(told, rel=0.02)

@@ -6,7 +6,7 @@ import pytest
 
 import server.sim
 from server.sim import faults, flags, profile
-from server.sim.settings import SettingsError, resolve, steps_at
+from server.sim.settings import Settings, SettingsError, resolve, steps_at
 
 SHIPPED = profile.parse((Path(server.sim.__file__).parent / "profile.yaml").read_text())
 EAGLE = "--speculative-algorithm EAGLE3 --speculative-num-steps 3 "
@@ -16,7 +16,9 @@ FUSION = " --enable-flashinfer-allreduce-fusion"
 SYNC = " --disable-overlap-schedule"
 
 
-def resolved(argv: str, environ: dict[str, str] | None = None, version: str = "0.5.9", fault: str | None = None):
+def resolved(
+    argv: str, environ: dict[str, str] | None = None, version: str = "0.5.9", fault: str | None = None
+) -> Settings:
     given = flags.build_parser(version).parse_args([*argv.split(), "--sim-version", version])
     return resolve(given, environ or {}, SHIPPED, faults.parse([fault] if fault else []))
 

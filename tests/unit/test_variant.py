@@ -1,4 +1,4 @@
-"""server.variant: the command line, the environment and the refusals, by engine and version; and the proof of identity."""
+"""server.variant: command line, environment and refusals by engine and version, and the proof of identity."""
 
 import sys
 from dataclasses import replace
@@ -82,7 +82,7 @@ def test_argv_of_the_simulator() -> None:
     ],
 )
 def test_flags(args: dict[str, Any], present: list[str], absent: list[str]) -> None:
-    """True is a bare flag, false and null are not passed, a list is several values, and the variant beats what all share."""
+    """True is a bare flag, false and null are not passed, a list is several values; the variant beats the rest."""
     text = line(replace(BASELINE, args=args))
     assert all(words in text for words in present)
     assert not any(words in text for words in absent)
