@@ -96,7 +96,7 @@ def shell_line(arguments: list[str]) -> str:
 
 
 def _same_checkout() -> None:
-    """`python -m` puts the working folder first on the path: a foreign folder called server/ there would be taken for ours."""
+    """`python -m` puts the working folder first on the path: a foreign server/ there would be taken for ours."""
     ours = Path(__file__).resolve().parent.parent
     theirs = Path(str(server.__file__ or next(iter(server.__path__), ""))).resolve()
     if ours not in theirs.parents:

@@ -1,6 +1,6 @@
 """The board: where workers report once a second and are told to go on or to stop, and where the window is decided.
 
-A plain class that `cluster` places in an actor. It never sees a token or a row, only counts, ends of requests and Health.
+A plain class that `cluster` places in an actor. It sees no token and no row, only counts, ends of requests and Health.
 """
 
 import time
@@ -36,7 +36,7 @@ class Seat:
 class Board:
     """One Point's meeting place for `workers` workers.
 
-    `stagger_s`: over how long first requests are spread; `counted`: a fixed number of requests is sent and there is no window.
+    `stagger_s`: over how long first requests are spread; `counted`: a fixed number of requests, and so no window.
     """
 
     def __init__(self, load: Load, workers: int, stagger_s: float, counted: bool) -> None:

@@ -18,7 +18,7 @@ NAME = re.compile(r"[a-z0-9_]+")
 NOT_BUILT = {
     "audit": "audits are not built yet; leave audit out",
     "cluster.clean": "cleaning up after other runs is not built yet; leave cluster.clean=false",
-    "output.uri": "writing to another file system is not built yet; leave output.uri out, results go to the run's folder",
+    "output.uri": "other file systems are not built yet; leave output.uri out, results go to the run's folder",
     "load.rate": "open loop is not built yet; use load.concurrency",
     "load.arrival": "open loop is not built yet; use load.concurrency",
     "load.max_in_flight": "open loop is not built yet; use load.concurrency",
@@ -136,8 +136,8 @@ def require_weights(config: Config) -> None:
     )
     if missing:
         raise ConfigError(
-            f"engine sglang needs the weights of {config.model.name}: add {' and '.join(f'{key}=...' for key in missing)}"
-            " (or engine=sim for the simulator, launch.dry_run=true to see the command)"
+            f"engine sglang needs the weights of {config.model.name}: add {' and '.join(f'{key}=...' for key in missing)} (or"
+            " engine=sim for the simulator, launch.dry_run=true to see the command)"
         )
 
 

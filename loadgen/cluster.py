@@ -7,14 +7,13 @@ pieces, so that a signal is heard within a fraction of a second.
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,8 @@ import uvloop
 from loadgen import record, store, worker
 from loadgen.board import Board
 from loadgen.config import Load
-from loadgen.errors import ClusterError, ConfigError, Interrupted
+from loadgen.errors import ClusterError, ConfigError
+from loadgen.interrupt import Stop
 from server.actor import ServerActor
 from server.variant import ServerSpec
 
@@ -45,61 +45,22 @@ OBJECT_STORE_BYTES = 200 * 1024 * 1024  # nothing large goes through it: plans i
 TEMP_PREFIX = "lg-"  # short, since Ray puts socket paths of at most 107 bytes below it
 
 
-@dataclass
-class Stop:
-    """The signals heard so far; `check` turns the first into Interrupted."""
-
-    signum: int | None = None
-    at_once: list[Callable[[], None]] = field(default_factory=list)
-
-    def check(self) -> None:
-        """Raise Interrupted if a signal came."""
-        if self.signum is not None:
-            raise Interrupted(self.signum)
-
-    def hear(self, signum: int, _frame: Any) -> None:
-        """First signal: remembered. Second: end at once; what was started ends with the cluster and its guards."""
-        if self.signum is not None:
-            for act in self.at_once:
-                act()
-            os._exit(128 + signum)
-        self.signum = signum
-        print(
-            f"{signal.Signals(signum).name}: stopping; what was measured is kept (again: exit at once)",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
-@contextlib.contextmanager
-def signals() -> Iterator[Stop]:
-    """Hear SIGINT and SIGTERM for the length of the block; entered after ray.init, which replaces SIGTERM's handler."""
-    stop = Stop()
-    before = {signum: signal.signal(signum, stop.hear) for signum in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
-
-
 @contextlib.contextmanager
 def opened(address: str | None) -> Iterator[None]:
-    """A Ray cluster for the length of the block: this machine's own, or the one at `address`, or the one already joined.
+    """A Ray cluster for the block: this machine's own, or the one at `address`, or the one already joined.
 
     Raises ClusterError where it cannot be had. What was started is gone afterwards, with its folder.
     """
     if ray.is_initialized():
         yield
         return
-    folder = None if address else tempfile.mkdtemp(prefix=TEMP_PREFIX, dir="/tmp" if os.path.isdir("/tmp") else None)  # noqa: S108
+    folder = None if address else _temporary()
     try:
         _init(address, folder)
     except Exception as error:
         _remove(folder)
-        raise ClusterError(
-            f"Ray did not start ({str(error).splitlines()[0] if str(error) else type(error).__name__}); {_advice(address)}"
-        ) from error
+        told = (str(error) or type(error).__name__).splitlines()[0]
+        raise ClusterError(f"Ray did not start ({told}); {_advice(address)}") from error
     ours = psutil.Process().children(recursive=True)
     try:
         yield
@@ -107,6 +68,16 @@ def opened(address: str | None) -> Iterator[None]:
         ray.shutdown()
         _await_gone(ours)
         _remove(folder)
+
+
+def _temporary() -> str:
+    """A short folder for Ray's files, named after this process; those of our processes that were killed are removed."""
+    top = Path("/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir())  # noqa: S108
+    for stale in top.glob(f"{TEMP_PREFIX}[0-9]*-*"):
+        pid = stale.name.removeprefix(TEMP_PREFIX).partition("-")[0]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)) and stale.stat().st_uid == os.getuid():
+            shutil.rmtree(stale, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"{TEMP_PREFIX}{os.getpid()}-", dir=top)
 
 
 def _init(address: str | None, folder: str | None) -> None:
@@ -172,7 +143,7 @@ def require_cpus(workers: int) -> None:
 
 
 def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str) -> Any:
-    """The value of a Ray reference. Raises ClusterError when it is lost or not there in time, Interrupted on a signal."""
+    """The value of a reference. Raises ClusterError when it is lost or not there in time, Interrupted on a signal."""
     deadline = time.monotonic() + wait_s_max
     while True:
         done, _ = ray.wait([ref], timeout=POLL_S)
@@ -246,7 +217,7 @@ class Crew:
         result(self.board.stop.remote(reason), None, BOARD_S_MAX, "the board")
 
     def ended(self, wait_s: float) -> tuple[dict[int, dict[str, Any]], dict[int, str], bool]:
-        """Workers that returned, workers that were lost with the reason, and whether all have ended; waits up to `wait_s`."""
+        """Workers that returned, those lost with the reason, and whether all have ended; waits up to `wait_s`."""
         done, left = ray.wait(self.refs, num_returns=len(self.refs), timeout=wait_s)
         returned, lost = {}, {}
         for ref in done:

@@ -17,7 +17,7 @@ Durations = Callable[[int], float]
 
 
 def simulated(spec: ServerSpec, max_tokens: int) -> Durations | None:
-    """A request's duration in seconds by concurrency, from the simulator's profile; None for another engine or odd flags."""
+    """A request's duration in seconds by concurrency, from the simulator's profile; None for another engine."""
     if spec.engine != "sim":
         return None
     words = argv(spec, host="127.0.0.1", port=1, seed=1)[3:]

@@ -1,7 +1,7 @@
 """The story of a whole command: runs are checked and ordered, servers reused, Points measured, the ledger kept.
 
-Owns the order of things and the exit code. How a server lives is `launch`'s, what happens inside a Point is `point`'s, what a
-person sees is `report`'s.
+Owns the order of things and the exit code. How a server lives is `launch`'s, what happens inside a Point is `point`'s,
+what a person sees is `report`'s.
 """
 
 import dataclasses
@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loadgen import cluster, config, errors, forecast, launch, point, prompts, report, store, verdict
+from loadgen import cluster, config, errors, forecast, launch, point, prompts, report, resume, store, verdict
 from loadgen.config import Config, Level
 from loadgen.errors import ClusterError, Interrupted, LoadgenError, ServerError
 from loadgen.forecast import Ladder
+from loadgen.interrupt import Stop, signals
 from loadgen.launch import Launched
 from loadgen.plan import Prompt
 from loadgen.progress import Progress
@@ -32,7 +33,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Collected:
-    """All runs of one command; `root` holds the ledger, `chosen` says that the user named it, `command` is what was typed."""
+    """All runs of one command; `root` holds the ledger, `chosen`: the user named it, `command`: what was typed."""
 
     runs: tuple[Run, ...]
     root: Path
@@ -48,14 +49,27 @@ def run_all(collected: Collected) -> int:
     if any(run.config.launch.dry_run for run in runs):
         print(report.dry_run(list(zip([run.config for run in runs], specs, strict=True))))
         return 0
-    root = store.claim(collected.root, collected.chosen)
+    root = _root(collected)
     runs = [dataclasses.replace(run, folder=root / run.folder.relative_to(collected.root)) for run in runs]
-    with cluster.opened(runs[0].config.cluster.address), cluster.signals() as stop:
+    with cluster.opened(runs[0].config.cluster.address), signals() as stop:
         return measure(runs, texts, root, stop, collected.command)
 
 
+def _root(collected: Collected) -> Path:
+    """The folder of this command's results: a fresh one, or with resume=true the one of the same question."""
+    asked = resume.question([(run.config, run.folder.relative_to(collected.root)) for run in collected.runs])
+    if all(run.config.resume for run in collected.runs):
+        root = resume.find(collected.root, collected.chosen, asked)
+        if root != collected.root:
+            store.remove_empty(collected.root, [run.folder for run in collected.runs])
+        return root
+    root = store.claim(collected.root, collected.chosen)
+    resume.remember(root, asked, collected.command)
+    return root
+
+
 def order(runs: Sequence[Run]) -> list[Run]:
-    """Blocks come first; inside a block variants in an order drawn by the block (two: A B, then B A), each with all its runs."""
+    """Blocks first; in each, variants in an order drawn by the block (two: A B, then B A), each with all its runs."""
     ordered: list[Run] = []
     for block in sorted({run.config.block for run in runs}):
         mine = [run for run in runs if run.config.block == block]
@@ -75,17 +89,15 @@ def _prompts(conf: Config) -> tuple[Prompt, ...]:
     return found
 
 
-def measure(
-    runs: Sequence[Run], texts: Sequence[tuple[Prompt, ...]], root: Path, stop: cluster.Stop, command: str
-) -> int:
-    """Measure `runs` in their order on the open cluster; the exit code."""
+def measure(runs: Sequence[Run], texts: Sequence[tuple[Prompt, ...]], root: Path, stop: Stop, command: str) -> int:
+    """Measure `runs` in their order on the open cluster, less what is VALID already; the exit code."""
     gpus = cluster.gpus_of_nodes()
     specs = [launch.server_spec(run.config, launch.resolve_engine(run.config, gpus)) for run in runs]
     for run in runs:
         cluster.require_cpus(run.config.cluster.workers or 1)
-    grid = Grid(root, stop)
+    grid = Grid(root, stop, resume.done(root))
     with Progress(runs[0].config.output.quiet) as progress:
-        progress.line(report.plan_text([run.config for run in runs], specs, root))
+        progress.line(report.plan_text([run.config for run in runs], specs, root, _estimate_s(runs, specs)))
         try:
             for run, spec, found in zip(runs, specs, texts, strict=True):
                 grid.run(run, spec, found, progress)
@@ -93,94 +105,104 @@ def measure(
             grid.codes.append(interrupted.exit_code)
         finally:
             grid.end(progress)
-    print(report.ending(grid.points, grid.lines, root, command))
+    print(report.ending(resume.points(root), resume.newest(root), root, command))
     return errors.worst(grid.codes)
+
+
+def _estimate_s(runs: Sequence[Run], specs: Sequence[ServerSpec]) -> float | None:
+    """Seconds that all levels will take, without starts; None where no profile tells."""
+    ladders = [_ladder(run.config, spec).left_s(0) for run, spec in zip(runs, specs, strict=True)]
+    known = [seconds for seconds in ladders if seconds is not None]
+    return sum(known) if len(known) == len(ladders) else None
+
+
+def _ladder(conf: Config, spec: ServerSpec) -> Ladder:
+    return Ladder(conf.load, config.levels(conf.load), forecast.simulated(spec, conf.workload.max_tokens))
 
 
 @dataclass
 class Grid:
-    """A command under way: the running server, the Points and ledger lines so far, the exit codes collected."""
+    """A command under way: the running server, what was VALID before, the exit codes collected."""
 
     root: Path
-    stop: cluster.Stop
+    stop: Stop
+    valid: set[resume.Key]
     launched: Launched | None = None
-    points: list[dict[str, Any]] = field(default_factory=list)
-    lines: list[dict[str, Any]] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
 
     def run(self, run: Run, spec: ServerSpec, found: tuple[Prompt, ...], progress: Progress) -> None:
-        """One run: its levels in the order given. A server that does not start fails them all; one that dies fails one."""
-        levels = config.levels(run.config.load)
-        ladder = Ladder(run.config.load, levels, forecast.simulated(spec, run.config.workload.max_tokens))
+        """One run, level by level. A server that does not start fails them all; one that dies fails one."""
+        ladder = _ladder(run.config, spec)
+        levels = [level for level in ladder.levels if resume.key_of(self._line(run, level)) not in self.valid]
         for place, level in enumerate(levels):
             self.stop.check()
             try:
                 launched = self._serve(run, spec, progress)
             except ServerError as error:
                 for left in levels[place:]:
-                    self._fail(run, spec, left, error, progress)
+                    self._fail(run, left, error, progress)
                 return
             ladder.warm_up_s, ladder.measured = launched.warm_up_s, launched.measured
             try:
                 done, code = point.measure(launched, run.config, level, run.folder, found, ladder, progress, self.stop)
             except ClusterError as error:
-                self._fail(run, spec, level, error, progress)
+                self._fail(run, level, error, progress)
                 self.end(progress)
                 continue
             self._keep(run, level, done, code, progress)
             self.stop.check()
 
     def _serve(self, run: Run, spec: ServerSpec, progress: Progress) -> Launched:
-        """The server that `run` asks for: the running one where it is the same, else a fresh one after that one's end."""
+        """The server that `run` asks for: the running one where it is the same, else a fresh one."""
         if self.launched is None or (self.launched.spec, self.launched.block) != (spec, run.config.block):
             self.end(progress)
             self.launched = launch.start(spec, run.config, run.folder, progress, self.stop)
         return self.launched
 
     def _keep(self, run: Run, level: Level, done: dict[str, Any], code: int, progress: Progress) -> None:
-        self.points.append(done)
-        numbers = done["summary"] or {}
-        self._ledger(
-            run, done["variant"], level, done["verdict"], code, done["point_id"], numbers.get("output_tokens_per_s")
-        )
-        for reason in done["verdict"]["reasons"]:
-            progress.line(
-                f"{done['verdict']['status']} at concurrency {level.concurrency}: {reason['rule']}: {reason['measured']}"
-            )
-        if done["verdict"]["status"] == verdict.FAILED:
+        judged = done["verdict"]
+        for reason in judged["reasons"]:
+            progress.line(f"{judged['status']} at concurrency {level.concurrency}: {_words(reason)}")
+        self._ledger(run, level, code, judged, done["point_id"], (done["summary"] or {}).get("output_tokens_per_s"))
+        if judged["status"] == verdict.FAILED:
             self.end(progress)  # whatever state it is in, the next Point starts with a fresh one
 
-    def _fail(self, run: Run, spec: ServerSpec, level: Level, error: LoadgenError, progress: Progress) -> None:
+    def _fail(self, run: Run, level: Level, error: LoadgenError, progress: Progress) -> None:
+        """A Point that could not even be begun: a ledger line and no folder."""
         progress.warn(f"FAILED at concurrency {level.concurrency}: {error}")
         rule = "server" if isinstance(error, ServerError) else "cluster"
-        reason = {"rule": rule, "measured": str(error), "limit": None, "advice": None}
-        self._ledger(run, spec.variant, level, {"status": "FAILED", "reasons": [reason]}, error.exit_code, None, None)
+        judged = {"status": verdict.FAILED, "reasons": [{"rule": rule, "measured": str(error)}]}
+        self._ledger(run, level, error.exit_code, judged)
+
+    def _line(self, run: Run, level: Level) -> dict[str, Any]:
+        """What identifies a Point in the ledger."""
+        return {
+            "folder": str(run.folder.relative_to(self.root)),
+            "study": run.config.study,
+            "variant": run.config.variant.name,
+            "block": run.config.block,
+            "concurrency": level.concurrency,
+        }
 
     def _ledger(
         self,
         run: Run,
-        variant: str,
         level: Level,
-        judged: dict[str, Any],
         code: int,
-        point_id: str | None,
-        tokens_per_s: float | None,
+        judged: dict[str, Any],
+        point_id: str | None = None,
+        output_tokens_per_s: float | None = None,
     ) -> None:
         """One line for each Point, on disk before the next one begins."""
         self.codes.append(code)
         line = {
+            **self._line(run, level),
             "point_id": point_id,
-            "study": run.config.study,
-            "variant": variant,
-            "block": run.config.block,
-            "concurrency": level.concurrency,
             "status": judged["status"],
-            "reason": "; ".join(f"{reason['rule']}: {reason['measured']}" for reason in judged["reasons"]) or None,
+            "reason": "; ".join(map(_words, judged["reasons"])) or None,
             "exit_code": code,
-            "output_tokens_per_s": tokens_per_s,
-            "folder": str(run.folder.relative_to(self.root)),
+            "output_tokens_per_s": output_tokens_per_s,
         }
-        self.lines.append(line)
         store.append_line(self.root / store.LEDGER, line)
 
     def end(self, progress: Progress) -> None:
@@ -188,3 +210,7 @@ class Grid:
         launched, self.launched = self.launched, None
         if launched:
             launch.end(launched, progress)
+
+
+def _words(reason: dict[str, Any]) -> str:
+    return f"{reason['rule']}: {reason['measured']}"

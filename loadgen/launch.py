@@ -1,13 +1,12 @@
 """The story of one Launch: a server is started and proven, warmed up, serves its Points, is stopped and found gone.
 
-Writes launch.json and server_metrics.parquet through `store`. Knows nothing of levels or of what a Point does with the server.
+Writes launch.json and server_metrics.parquet through `store`. Knows nothing of levels and Points.
 """
 
 import contextlib
 import dataclasses
 import secrets
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,12 +17,13 @@ from typing import Any
 from loadgen import checks, cluster, config, prompts, record, store, worker
 from loadgen.config import Config, Load
 from loadgen.errors import ClusterError, ConfigError, ServerError
+from loadgen.interrupt import Stop
 from loadgen.plan import WARM_UP_REQUESTS
 from loadgen.progress import Progress
 from loadgen.window import Measured
 from server.variant import ServerSpec, SpecError, check, spec_mode
 
-STOP_S_MAX = 150.0  # the server's own drain, TERM, KILL, and the port free again
+STOP_S_MAX = 200.0  # the server's own drain, TERM, KILL, and the port free again
 START_SLACK_S = 30.0  # the actor itself ends the wait at ready_s_max; this is for the call
 PROBE_S_MAX = 30.0  # an external server answers the actor within 10 s or counts as not there
 WARM_UP_S_MAX = 600.0
@@ -97,15 +97,17 @@ def resolve_engine(conf: Config, gpus: Sequence[int]) -> str:
         kind = "sglang" if best > 0 else "sim"
     if kind == "sglang":
         if best < conf.model.tp:
-            raise ConfigError(
-                f"{conf.model.name} needs model.tp={conf.model.tp} GPUs on one node, the best has {best}; set model.tp, or add engine=sim"
-            )
+            asked = f"{conf.model.name} needs model.tp={conf.model.tp} GPUs on one node, the best has {best}"
+            raise ConfigError(f"{asked}; set model.tp, or add engine=sim")
         checks.require_weights(conf)
     return kind
 
 
-def start(spec: ServerSpec, conf: Config, folder: Path, progress: Progress, stop: cluster.Stop) -> Launched:
-    """Start (or, external, find) the server, prove it, warm it up. Raises ServerError, ClusterError or Interrupted; leaves nothing."""
+def start(spec: ServerSpec, conf: Config, folder: Path, progress: Progress, stop: Stop) -> Launched:
+    """Start (or, external, find) the server, prove it, warm it up.
+
+    Raises ServerError, ClusterError or Interrupted, and then leaves nothing.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     stem = _stem(folder)
     server = cluster.place_server(spec, folder, f"server{stem}.log")
@@ -133,7 +135,7 @@ def _suffix(count: int) -> str:
     return "" if count == 1 else f"_{count}"
 
 
-def _ready(server: cluster.Server, spec: ServerSpec, progress: Progress, stop: cluster.Stop) -> dict[str, Any]:
+def _ready(server: cluster.Server, spec: ServerSpec, progress: Progress, stop: Stop) -> dict[str, Any]:
     """Wait for the proven endpoint, showing the log's milestones meanwhile."""
     begun = time.monotonic()
     starting = server.send("start")
@@ -142,9 +144,8 @@ def _ready(server: cluster.Server, spec: ServerSpec, progress: Progress, stop: c
         stop.check()
         waited = time.monotonic() - begun
         if waited > wait_s_max:
-            raise ServerError(
-                f"{spec.variant}: the server was not ready within {wait_s_max:g} s; raise engine.ready_s_max or read its log"
-            )
+            late = f"{spec.variant}: the server was not ready within {wait_s_max:g} s"
+            raise ServerError(f"{late}; raise engine.ready_s_max or read its log")
         progress.phase(f"{spec.variant}: starting, {waited:.0f} s: {server.ask('progress', stop=stop)}")
     endpoint: dict[str, Any] = cluster.result(starting, stop, wait_s_max, "the server's actor")
     if not endpoint["ok"]:
@@ -194,7 +195,7 @@ def git_commit() -> str | None:
     return told.stdout.strip() or None
 
 
-def _warm_up(launched: Launched, conf: Config, stop: cluster.Stop) -> float:
+def _warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
     """Send the unrecorded requests; their mean duration in seconds. Raises ServerError when none is answered."""
     load = dataclasses.replace(conf.load, concurrency=WARM_UP_REQUESTS, requests=WARM_UP_REQUESTS)
     plan = prompts.warm_up(conf.workload, conf.block)
@@ -221,13 +222,12 @@ def _warm_up(launched: Launched, conf: Config, stop: cluster.Stop) -> float:
     finally:
         crew.dismiss()
     if look["failed"] == look["finished"]:
-        raise ServerError(
-            f"{launched.spec.variant}: none of the {WARM_UP_REQUESTS} warm-up requests was answered ({returned}); read server{launched.stem}.log"
-        )
+        none = f"{launched.spec.variant}: none of the {WARM_UP_REQUESTS} warm-up requests was answered ({returned})"
+        raise ServerError(f"{none}; read server{launched.stem}.log")
     return float(look["duration_s"])
 
 
-def _await_crew(crew: cluster.Crew, stop: cluster.Stop) -> str:
+def _await_crew(crew: cluster.Crew, stop: Stop) -> str:
     deadline = time.monotonic() + WARM_UP_S_MAX
     while True:
         returned, lost, over = crew.ended(cluster.POLL_S)

@@ -70,7 +70,8 @@ def complaint(text: str) -> str:
         return _not_read(found[1])
     if found := re.match(r"Ambiguous value for argument '([^=']+)=(.*)'", first, re.DOTALL):
         key, value = found[1], found[2]
-        return f"{key} got several values: quote one text with commas as \"{key}='{value}'\", write a list as {key}=[{value}], or add -m for one run each"
+        one, many = f"quote one text with commas as \"{key}='{value}'\"", f"write a list as {key}=[{value}]"
+        return f"{key} got several values: {one}, {many}, or add -m for one run each"
     if first.startswith("Could not find") and (options := _options(lines)):
         return f"{first.rstrip('.')}; there are: {options}"
     return " ".join(lines)[:500]
@@ -79,7 +80,7 @@ def complaint(text: str) -> str:
 def _not_there(key: str) -> str:
     if key.startswith("variant."):
         return f"{key} is not set by this variant; write ++{key}=... to set or add it"
-    if "/" in key or key in ("hydra",):
+    if "/" in key or key == "hydra":
         return f"there is no group {key}; see conf/ for the groups there are"
     return unknown_key(key)
 

@@ -99,7 +99,7 @@ def slots(concurrency: int, workers: int, worker: int) -> range:
 
 
 def shard(plan: Plan, concurrency: int, workers: int, worker: int) -> Iterator[int]:
-    """The requests that `worker` takes, in order: its share of every `concurrency` of them, in step with its streams."""
+    """The requests that `worker` takes, in order: of every `concurrency` of them as many as it has streams."""
     seq = 0
     while plan.requests is None or seq < plan.requests:
         if seq % concurrency % workers == worker:

@@ -86,9 +86,9 @@ def builtin() -> Iterator[Prompt]:
 
 
 def from_jsonl(lines: Iterable[str], name: str, warnings: list[str]) -> Iterator[Prompt]:
-    """One prompt a line: a text, {"prompt": text} or {"text": text}, a list of chat messages, or {"messages": [...]}; "id" and "kind" are kept.
+    """One prompt a line: a text, {"prompt": text}, {"text": text}, a list of chat messages, or {"messages": [...]}.
 
-    A last line that is cut off is left out with a warning; any other bad line is a ConfigError with its number.
+    "id" and "kind" of an object are kept. A last line that is cut off is left out with a warning; any other bad line is a ConfigError with its number.
     """
     bad: int | None = None
     for number, line in enumerate(lines, 1):
@@ -136,10 +136,11 @@ def _prompt(prompt_id: str, kind: str, text: str) -> Prompt:
 
 
 def from_sharegpt(file: TextIO, name: str, warnings: list[str]) -> Iterator[Prompt]:
-    """The first human turn of every conversation of ShareGPT's JSON array; whole records of a cut-off file are kept, with a warning."""
-    count = 0
-    for record in _records(file, name, warnings):
-        count += 1
+    """The first human turn of every conversation of ShareGPT's JSON array.
+
+    The whole records of a cut-off file are kept, with a warning.
+    """
+    for count, record in enumerate(_records(file, name, warnings), 1):
         turns = record.get("conversations") if isinstance(record, dict) else None
         first = turns[0] if isinstance(turns, list) and turns and isinstance(turns[0], dict) else {}
         text = first.get("value")

@@ -12,7 +12,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `type` is one of string, bool, int32, int64, float64, timestamp, list<int32>, list<int64>, list<float32>."""
+    """One column; `type` is string, bool, int32, int64, float64, timestamp or list<...> of int32, int64, float32."""
 
     name: str
     type: str
@@ -71,7 +71,8 @@ IDENTITY = (
     Column("started_at", "timestamp", "when the Point began (UTC)"),
 )
 
-# What the worker knows of one request. Times: nanoseconds since the Point began, on the worker's monotonic clock, null where it never came.
+# What the worker knows of one request. Times are nanoseconds since the Point began, on the worker's monotonic clock;
+# null where it never came.
 REQUEST = (
     Column("seq", "int64", "number of the request in the Point's plan"),
     Column("prompt_id", "string", "which text"),

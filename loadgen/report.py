@@ -17,7 +17,7 @@ from rich.text import Text
 
 from loadgen.config import Config, levels
 from loadgen.progress import Progress
-from loadgen.verdict import INTERRUPTED, INVALID, VALID, name_of, text
+from loadgen.verdict import INTERRUPTED, INVALID, VALID, margin
 from loadgen.words import NOTHING, clean, console, duration, figure, many, percent, simulated
 from server.spec import ServerSpec
 from server.variant import argv, shown_environment
@@ -111,11 +111,11 @@ def is_whole_run(point: Point) -> bool:
 def _notes(points: list[Point]) -> Iterable[Text]:
     if any(is_whole_run(point) for point in points):
         yield Text("whole run: tok/s is all tokens / (last output - first sent), ramp-up and drain included")
-    margins = _worst_margins([point for point in points if point["verdict"]["status"] == VALID])
-    if margins:
-        yield Text(f"margins (the closest of all VALID levels): {margins}", style="dim", overflow="fold")
-    margins_of_all = [margin for point in points for margin in point["verdict"].get("margins", ())]
-    quiet = {margin["measured"] for margin in margins_of_all if margin["rule"] == "not_proven"}
+    closest = _worst_margins([point for point in points if point["verdict"]["status"] == VALID])
+    if closest:
+        yield Text(f"margins (the closest of all VALID levels): {closest}", style="dim", overflow="fold")
+    findings = [finding for point in points for finding in point["verdict"].get("margins", ())]
+    quiet = {finding["measured"] for finding in findings if finding["rule"] == "not_proven"}
     if quiet:
         yield Text(clean(f"not proven, because the server does not tell: {', '.join(sorted(quiet))}"), overflow="fold")
     for point in points:
@@ -127,48 +127,30 @@ def reasons(point: Point) -> Iterable[Text]:
     status = point["verdict"]["status"]
     for reason in point["verdict"]["reasons"]:
         line = Text(f"{status} at {level_of(point['load'])}: ", style=COLOURS.get(status, "red"), overflow="fold")
-        yield line.append(clean(_reason(reason)), style="default")
-
-
-def _reason(reason: Mapping[str, Any]) -> str:
-    unit = reason.get("unit", "")
-    measured, limit = text(reason.get("measured"), unit), reason.get("limit")
-    bound = "at least" if reason.get("at_least") else "limit" if isinstance(limit, int | float) else "asked"
-    limited = f" ({bound} {text(limit, unit)})" if limit is not None else ""
-    advice = f": {reason['advice']}" if reason.get("advice") else ""
-    return f"{name_of(reason['rule'])} {measured}{limited}{advice}"
+        advice = f": {reason['advice']}" if reason.get("advice") else ""
+        yield line.append(clean(margin(reason) + advice), style="default")
 
 
 def _worst_margins(points: list[Point]) -> str:
-    """For each judged rule the level that came closest to its limit."""
+    """For each rule the level that came closest to its limit, or showed the largest number."""
     closest: dict[str, tuple[float, str]] = {}
     for point in points:
+        level = f" at {point['load'].get('rate') or point['load'].get('concurrency')}" if len(points) > 1 else ""
         for finding in point["verdict"].get("margins", ()):
             used = _used(finding)
             if used is not None and used > closest.get(finding["rule"], (-1.0, ""))[0]:
-                closest[finding["rule"]] = (used, _margin(finding, point, len(points) > 1))
+                closest[finding["rule"]] = (used, margin(finding, level))
     return " · ".join(words for _, words in closest.values())
 
 
 def _used(finding: Mapping[str, Any]) -> float | None:
-    """How much of a limit was used up; None for what is not judged."""
+    """How near a number came to its limit; without a limit, how large it is. None for what the table has already."""
     measured, limit = finding.get("measured"), finding.get("limit")
-    if finding["rule"] in IN_THE_TABLE or not finding.get("ok"):
-        return None
-    if not isinstance(measured, int | float) or not isinstance(limit, int | float):
+    if finding["rule"] in IN_THE_TABLE or not isinstance(measured, int | float):
         return None
     if finding.get("at_least"):
-        return limit / measured if measured else None
-    return measured / limit if limit else 0.0
-
-
-def _margin(finding: Mapping[str, Any], point: Point, several: bool) -> str:
-    unit = finding.get("unit", "")
-    where = f" at {point['load'].get('concurrency') or point['load'].get('rate')}" if several else ""
-    bound = "at least" if finding.get("at_least") else "limit"
-    return (
-        f"{name_of(finding['rule'])} {text(finding['measured'], unit)}{where} ({bound} {text(finding['limit'], unit)})"
-    )
+        return limit / measured if limit and measured else None
+    return abs(measured) / (limit or 1)
 
 
 def ledger_table(lines: Sequence[Mapping[str, Any]]) -> RenderableType:

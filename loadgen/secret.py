@@ -39,6 +39,6 @@ def refuse_secrets(value: Any, key: str = "") -> None:
 def secret_sentence(key: str) -> str:
     """The sentence that refuses a secret given as `key`; the value is not repeated."""
     return (
-        f"{key} looks like a secret; configuration ends up on disk, so secrets are only named: put it into an environment"
-        " variable and give that variable's name, as in engine.api_key_env=OPENAI_API_KEY"
+        f"{key} looks like a secret; configuration ends up on disk, so secrets are only named: put it into an"
+        " environment variable and give that variable's name, as in engine.api_key_env=OPENAI_API_KEY"
     )

@@ -5,7 +5,7 @@ nothing of files, servers or how the facts were gathered from rows (see facts.py
 """
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -68,6 +68,7 @@ class Finding:
     ok: bool | None
     advice: str
     at_least: bool = False  # the limit is the least, not the most
+    note: str = ""  # follows the limit
 
 
 @dataclass(frozen=True)
@@ -114,14 +115,12 @@ def _short_share(f: Facts) -> list[Finding]:
 
 def _steady(f: Facts) -> list[Finding]:
     """Unsteady only when the halves differ by more than the limit and by more than chance."""
-    errors = "" if f.halves_standard_errors is None else f" ({abs(f.halves_standard_errors):.1f} standard errors)"
     difference = None if f.halves_difference is None else abs(f.halves_difference)
-    advice = (
-        f"the window's halves differ by more than {HALVES_DIFFERENCE_MAX:.0%} and {HALVES_STANDARD_ERRORS_MAX:.0f} "
-        f"standard errors{errors}: the server was still warming up or slowing down; raise load.window_durations"
-    )
+    errors = "unknown" if f.halves_standard_errors is None else f"{abs(f.halves_standard_errors):.1f}"
+    note = f" and {HALVES_STANDARD_ERRORS_MAX:.0f} standard errors, here {errors}"
+    advice = "the server was still warming up or slowing down; make the window longer (load.window_durations)"
     ok = None if f.whole_run else f.steady
-    return [Finding("steady", difference, HALVES_DIFFERENCE_MAX, "share", ok, advice)]
+    return [Finding("steady", difference, HALVES_DIFFERENCE_MAX, "share", ok, advice, note=note)]
 
 
 def _drift(f: Facts) -> list[Finding]:
@@ -261,11 +260,6 @@ def text(measure: Measure, unit: str) -> str:
     return f"{measure:.3g} {unit}".rstrip()
 
 
-def margins_line(verdict: Verdict) -> str:
-    """How clean a clean Point is: "loop lag p99 0.4 ms (limit 5 ms) · ..."."""
-    return " · ".join(margin(finding) for finding in verdict.margins if finding.measured is not None)
-
-
 # Where a rule's name is no good name for what it measures.
 SHOWN_AS = {
     "steady": "halves differ by",
@@ -280,11 +274,17 @@ def name_of(rule: str) -> str:
     return SHOWN_AS.get(rule, rule.replace("_", " "))
 
 
-def margin(finding: Finding) -> str:
-    """One finding in words."""
-    name = name_of(finding.rule)
-    shown = f"{name} {text(finding.measured, finding.unit)}"
-    if finding.limit is None:
+def margin(finding: Mapping[str, Any], where: str = "") -> str:
+    """One finding in its JSON form in words: "loop lag p99 0.4 ms (limit 5 ms)"; `where` follows the measure."""
+    unit, limit = finding.get("unit", ""), finding.get("limit")
+    shown = f"{name_of(finding['rule'])} {text(finding.get('measured'), unit)}{where}"
+    if limit is None:
         return shown
-    bound = "at least" if finding.at_least else "limit"
-    return f"{shown} ({bound} {text(finding.limit, finding.unit)})"
+    shown_only = "; not judged" if finding.get("ok", False) is None else ""
+    bound = "at least" if finding.get("at_least") else "limit" if isinstance(limit, int | float) else "asked"
+    return f"{shown} ({bound} {text(limit, unit)}{finding.get('note', '')}{shown_only})"
+
+
+def margins_line(verdict: Verdict) -> str:
+    """How clean a clean Point is, all in one line."""
+    return " · ".join(margin(asdict(finding)) for finding in verdict.margins if finding.measured is not None)

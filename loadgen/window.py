@@ -62,8 +62,8 @@ def find(load: Load, stagger_ns: int, first_round_ns: int | None, ends: Sequence
         f"load.window_min_s={load.window_min_s:g}": int(load.window_min_s * NS_PER_S),
     }
     reason = max(lengths, key=lambda name: lengths[name])
-    how = f"after a stagger of {stagger_ns / NS_PER_S:.2f} s and one finished request a stream; length: {reason} (mean of {len(ends)} finished)"
-    return Window(start, start + lengths[reason], how)
+    begin = f"after a stagger of {stagger_ns / NS_PER_S:.2f} s and one finished request a stream"
+    return Window(start, start + lengths[reason], f"{begin}; length: {reason} (mean of {len(ends)} finished)")
 
 
 def mean_duration_ns(ends: Sequence[End]) -> int:

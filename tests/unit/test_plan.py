@@ -42,7 +42,7 @@ def test_rounds_hold_every_kind_once() -> None:
 
 
 def test_second_round_is_numbered() -> None:
-    """A Point that needs more prompts than there are goes round again with an opening line, so that none is the same."""
+    """A Point that needs more prompts than there are goes round again, numbered, so that none is the same."""
     made = planned(WORKLOAD, tuple(builtin()), 0, None)
     asked = [made.prompt(seq).text for seq in range(2 * len(made.prompts) + 5)]
     assert len(set(asked)) == len(asked)

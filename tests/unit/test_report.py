@@ -145,6 +145,15 @@ def test_a_whole_run_is_labelled() -> None:
     assert "whole run" not in table([point()])
 
 
+def test_what_is_not_judged_is_shown_as_such() -> None:
+    """Of a whole run, steadiness and concurrency are told with their limits, and that they do not count."""
+    counted = {"kind": "closed", "concurrency": 16, "requests": 40}
+    judged = verdict.judge(facts(whole_run=True, concurrency_held=0.7, slope_per_min=-0.02))
+    text = words(table([point(16, judged, load=counted)]))
+    assert "concurrency held 70 % (at least 98 %; not judged)" in text
+    assert "slope -2 %/min" in text
+
+
 def test_margins_name_the_level_that_came_closest() -> None:
     """Of all VALID levels the one nearest to a limit is shown; broken ones are among the reasons."""
     near, broken = verdict.judge(facts(loop_lag_p99_ms=4.5)), verdict.judge(facts(loop_lag_p99_ms=9.0))

@@ -385,7 +385,8 @@ def test_hostile_events_are_never_raised(api: str, body: bytes) -> None:
 PIECES = st.sampled_from(
     [
         c("A"), c("é😀"), r({"role": "assistant"}), r({"reasoning_content": "x"}), f("stop"), u(3, 4), DONE,
-        c("q", **usage(1, 2)), g("ab", 1), g("abc", 2), b": ping\n\n", b"\n", b"\r", b"\r\n", b"data:", b"data: {", b"\xff",
+        c("q", **usage(1, 2)), g("ab", 1), g("abc", 2),
+        b": ping\n\n", b"\n", b"\r", b"\r\n", b"data:", b"data: {", b"\xff",
         event({"error": {"message": "no"}}), c("A").replace(b"\n", b"\r\n"), *HOSTILE[2:],
     ]
 )  # fmt: skip

@@ -58,7 +58,7 @@ def test_mean_duration_prefers_the_good() -> None:
 
 
 def test_expected_duration() -> None:
-    """The warm-up's first; then in proportion to the concurrency where throughput was flat, and not where it still grew."""
+    """The warm-up's first; then in proportion to the concurrency where throughput was flat, not where it grew."""
     assert expect(8, 2.0, []) == Expected(2.0, "the warm-up's")
     flat = [Measured(10, 1.0), Measured(20, 2.0)]
     assert expect(50, 9.0, flat).duration_s == pytest.approx(5.0)

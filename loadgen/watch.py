@@ -1,0 +1,77 @@
+"""Watching a Point while its workers run: what ends it before its time, and what was seen until then."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loadgen import cluster, verdict
+from loadgen.errors import ClusterError, ServerError
+from loadgen.interrupt import Stop
+from loadgen.launch import Launched
+from loadgen.verdict import Verdict
+
+LOOK_S = 0.25  # how often the driver looks at the board
+SERVER_LOOK_S = 1.0  # how often it asks whether the server lives: a death is known within two seconds
+SILENCE_S_MAX = 6.0  # a worker beats once a second; five missing beats are a lost worker
+WORKERS_START_S_MAX = 60.0  # processes and imports on a busy machine
+END_S_MAX = 12.0  # from the word to stop until all rows are written
+
+
+@dataclass
+class Watch:
+    """What the driver saw while the workers ran. `failed` is what ended the Point before its time, if anything did."""
+
+    board: dict[str, Any]
+    health: list[dict[str, Any]]
+    failed: Verdict | None = None
+    died_ns: int | None = None  # nanoseconds since the Point began
+
+
+def observe(crew: cluster.Crew, launched: Launched, show: Callable[[Mapping[str, Any]], None], stop: Stop) -> Watch:
+    """Look at the board until all workers have returned; end the Point on a signal, a dead server or a lost worker."""
+    watch = Watch({}, [])
+    begun = asked = time.monotonic()
+    deadline: float | None = None
+    while True:
+        _, lost, over = crew.ended(LOOK_S)
+        watch.board = crew.look()
+        watch.health += watch.board["health"]
+        show(watch.board)
+        now = time.monotonic()
+        if watch.failed is None and now - asked >= SERVER_LOOK_S:
+            asked = now
+            watch.failed = _server_failed(watch, launched)
+        watch.failed = watch.failed or _ended_by(watch.board, lost, now - begun, stop)
+        if watch.failed and deadline is None:
+            deadline = now + END_S_MAX
+            crew.stop(watch.failed.reasons[0].rule)
+        if over or (deadline is not None and now > deadline):
+            return watch
+
+
+def _server_failed(watch: Watch, launched: Launched) -> Verdict | None:
+    look = launched.server.ask("look")
+    if look["alive"]:
+        return None
+    watch.died_ns = watch.board["t_ns"]
+    advice = f"read the end of server{launched.stem}.log"
+    return verdict.failed("server_died", look["reason"], None, advice, ServerError.exit_code)
+
+
+def _ended_by(board: Mapping[str, Any], lost: Mapping[int, str], since_s: float, stop: Stop) -> Verdict | None:
+    """What other than the server ends the Point before its time, if anything does."""
+    if stop.signum is not None:
+        return verdict.interrupted(stop.signum)
+    code, started = ClusterError.exit_code, board["start_utc_ns"] is not None
+    for number, reason in lost.items():
+        advice = "its rows are kept; look at the node's memory, then run again"
+        return verdict.failed("worker_lost", f"worker {number}: {reason}", None, advice, code)
+    for number, silent_s in board["silent_s"].items():
+        if started and silent_s > SILENCE_S_MAX:
+            advice = "its node is gone, frozen or overloaded; look at it, then run again"
+            return verdict.failed("worker_lost", f"worker {number}: silent for {silent_s:.0f} s", None, advice, code)
+    if not started and since_s > WORKERS_START_S_MAX:
+        advice = "look for memory or processes that are short on the nodes"
+        return verdict.failed("workers", f"not all were there after {since_s:.0f} s", None, advice, code)
+    return None
