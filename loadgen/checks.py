@@ -135,10 +135,9 @@ def require_weights(config: Config) -> None:
         speculative and not config.model.draft_path
     )
     if missing:
-        raise ConfigError(
-            f"engine sglang needs the weights of {config.model.name}: add {' and '.join(f'{key}=...' for key in missing)} (or"
-            " engine=sim for the simulator, launch.dry_run=true to see the command)"
-        )
+        keys = " and ".join(f"{key}=..." for key in missing)
+        instead = "engine=sim for the simulator, launch.dry_run=true to see the command"
+        raise ConfigError(f"engine sglang needs the weights of {config.model.name}: add {keys} (or {instead})")
 
 
 def _check_variant(config: Config) -> None:

@@ -31,7 +31,7 @@ import uvloop
 from loadgen import record, store, worker
 from loadgen.board import Board
 from loadgen.config import Load
-from loadgen.errors import ClusterError, ConfigError
+from loadgen.errors import ClusterError, ConfigError, LoadgenError
 from loadgen.interrupt import Stop
 from server.actor import ServerActor
 from server.variant import ServerSpec
@@ -169,6 +169,12 @@ def _reason(error: BaseException) -> str:
     return lines[-1][:300] if lines else type(error).__name__
 
 
+def _cause(error: BaseException) -> LoadgenError:
+    """Our own error that ended a worker (its disk was full), else that the worker is lost."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, LoadgenError) else ClusterError(_reason(error))
+
+
 @dataclass(frozen=True)
 class Server:
     """The server's actor, seen from the driver."""
@@ -216,16 +222,17 @@ class Crew:
         """Have all workers stop at their next beat."""
         result(self.board.stop.remote(reason), None, BOARD_S_MAX, "the board")
 
-    def ended(self, wait_s: float) -> tuple[dict[int, dict[str, Any]], dict[int, str], bool]:
+    def ended(self, wait_s: float) -> tuple[dict[int, dict[str, Any]], dict[int, LoadgenError], bool]:
         """Workers that returned, those lost with the reason, and whether all have ended; waits up to `wait_s`."""
         done, left = ray.wait(self.refs, num_returns=len(self.refs), timeout=wait_s)
-        returned, lost = {}, {}
+        returned: dict[int, dict[str, Any]] = {}
+        lost: dict[int, LoadgenError] = {}
         for ref in done:
             place = self.refs.index(ref)
             try:
                 returned[place] = ray.get(ref)
             except ray.exceptions.RayError as error:
-                lost[place] = _reason(error)
+                lost[place] = _cause(error)
         return returned, lost, not left
 
     def dismiss(self) -> None:

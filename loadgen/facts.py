@@ -87,6 +87,7 @@ def facts_of(
         refill_p99_ms=_quantile(cols["refill_ns"][sent], 0.99, NS_PER_MS),
         lateness_p99_ms=_lateness_p99_ms(cols, sent) if concurrency is None else None,
         chunks_per_read=_chunks_per_read(cols, sent),
+        **_times(cols, sent & (cols["outcome"] == Outcome.OK)),
         **_steadiness(cols, *span_ns),
         **_client(health, *span_ns, descriptors_max),
         **from_server,
@@ -96,6 +97,15 @@ def facts_of(
 def _quantile(values: np.ndarray, q: float, scale: float = 1.0) -> float | None:
     known = values[~np.isnan(values.astype(np.float64))]
     return float(np.quantile(known, q)) / scale if len(known) else None
+
+
+def _times(cols: Columns, good: np.ndarray) -> dict[str, Any]:
+    """How long requests took, and the gap between their events: what the client's own delays are held against."""
+    took = (cols["done_ns"].astype(np.float64) - cols["sent_ns"].astype(np.float64))[good]
+    spans = cols["last_token_ns"].astype(np.float64) - cols["first_token_ns"].astype(np.float64)
+    gaps = (spans / np.maximum(chunk_counts(cols) - 1, 1))[good]
+    request_ms = float(took.mean()) / NS_PER_MS if len(took) else None
+    return {"request_ms": request_ms, "chunk_gap_ms": _quantile(gaps, 0.5, NS_PER_MS)}
 
 
 def _lateness_p99_ms(cols: Columns, rows: np.ndarray) -> float | None:

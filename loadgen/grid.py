@@ -14,7 +14,7 @@ from typing import Any
 
 from loadgen import cluster, config, errors, forecast, launch, point, prompts, report, resume, store, verdict
 from loadgen.config import Config, Level
-from loadgen.errors import ClusterError, Interrupted, LoadgenError, ServerError
+from loadgen.errors import ClusterError, Interrupted, LoadgenError, ServerError, StorageError
 from loadgen.forecast import Ladder
 from loadgen.interrupt import Stop, signals
 from loadgen.launch import Launched
@@ -101,8 +101,10 @@ def measure(runs: Sequence[Run], texts: Sequence[tuple[Prompt, ...]], root: Path
         try:
             for run, spec, found in zip(runs, specs, texts, strict=True):
                 grid.run(run, spec, found, progress)
-        except Interrupted as interrupted:
-            grid.codes.append(interrupted.exit_code)
+        except (Interrupted, StorageError) as error:
+            grid.codes.append(error.exit_code)
+            if isinstance(error, StorageError):
+                progress.warn(f"loadgen: {error}; what was written before stands")
         finally:
             grid.end(progress)
     print(report.ending(resume.points(root), resume.newest(root), root, command))

@@ -1,4 +1,7 @@
-"""SIGINT and SIGTERM: the first is remembered and ends the run in order, the second ends it at once."""
+"""SIGINT and SIGTERM: the first is remembered and ends the run in order, the second ends it at once.
+
+It must not know what is running: whoever waits asks `Stop.check`.
+"""
 
 import contextlib
 import os
@@ -39,8 +42,12 @@ class Stop:
 
 @contextlib.contextmanager
 def signals() -> Iterator[Stop]:
-    """Hear SIGINT and SIGTERM for the length of the block; entered after ray.init, which replaces SIGTERM's handler."""
-    stop = Stop()
+    """Hear SIGINT and SIGTERM for the length of the block; inside another such block it is that one's Stop.
+
+    Enter it again after ray.init, which replaces SIGTERM's handler.
+    """
+    heard_by = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+    stop = heard_by if isinstance(heard_by, Stop) else Stop()
     before = {signum: signal.signal(signum, stop.hear) for signum in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop

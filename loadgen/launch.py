@@ -232,7 +232,7 @@ def _await_crew(crew: cluster.Crew, stop: Stop) -> str:
     while True:
         returned, lost, over = crew.ended(cluster.POLL_S)
         if lost:
-            raise ClusterError(f"the warm-up's worker was lost: {lost[0]}")
+            raise lost[0]
         if over:
             return str(returned[0].get("outcomes") or returned[0]["reason"])
         stop.check()

@@ -88,7 +88,8 @@ def builtin() -> Iterator[Prompt]:
 def from_jsonl(lines: Iterable[str], name: str, warnings: list[str]) -> Iterator[Prompt]:
     """One prompt a line: a text, {"prompt": text}, {"text": text}, a list of chat messages, or {"messages": [...]}.
 
-    "id" and "kind" of an object are kept. A last line that is cut off is left out with a warning; any other bad line is a ConfigError with its number.
+    "id" and "kind" of an object are kept. A last line that is cut off is left out with a warning; any other bad line is
+    a ConfigError with its number.
     """
     bad: int | None = None
     for number, line in enumerate(lines, 1):

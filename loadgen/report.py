@@ -179,13 +179,18 @@ def starts(specs: Sequence[ServerSpec], blocks: Sequence[int]) -> int:
     return sum(1 for _ in groupby(zip(specs, blocks, strict=True)))
 
 
-def plan_text(configs: Sequence[Config], specs: Sequence[ServerSpec], root: Path) -> str:
-    """What will happen: servers, Points, the least time they take, where results go."""
+def plan_text(
+    configs: Sequence[Config], specs: Sequence[ServerSpec], root: Path, estimate_s: float | None = None
+) -> str:
+    """What will happen: servers, Points, how long they take without the servers' starts, where results go."""
     points = [(conf, level) for conf in configs for level in levels(conf.load)]
     windows_s = sum(conf.load.window_s or conf.load.window_min_s for conf, level in points if level.requests is None)
     servers = many(starts(specs, [conf.block for conf in configs]), "server start")
     least = f", windows of {duration(windows_s)} or more" if windows_s else ""
-    lines = [f"plan: {servers}, {many(len(points), 'Point')}{least}; results in {root}"]
+    time = (
+        f", about {duration(estimate_s)} beside the start{'s' if 's' in servers[-1] else ''}" if estimate_s else least
+    )
+    lines = [f"plan: {servers}, {many(len(points), 'Point')}{time}; results in {root}"]
     lines += [f"  {_planned(conf, spec)}" for conf, spec in zip(configs, specs, strict=True)]
     speeds = {spec.sim_speed for spec in specs if spec.engine == "sim"}
     return "\n".join([*lines, *map(simulated, sorted(speeds))])
@@ -220,17 +225,21 @@ def ending(points: Sequence[Point], lines: Sequence[Mapping[str, Any]], root: Pa
         parts += [Text("Points of this run", style="bold"), ledger_table(lines), Text("")]
     texts = [rendered(Group(*parts), sys.stdout)] if parts else []
     statuses = [line["status"] for line in lines]
-    return "\n".join([*texts, next_step(root, statuses, [line["variant"] for line in lines], command)])
+    blocks = len({line["block"] for line in lines})
+    return "\n".join([*texts, next_step(root, statuses, [line["variant"] for line in lines], command, blocks)])
 
 
-def next_step(root: Path, statuses: Sequence[str], variants: Sequence[str], command: str) -> str:
+def next_step(root: Path, statuses: Sequence[str], variants: Sequence[str], command: str, blocks: int = 1) -> str:
     """Where the files are and the command that comes next; `command` is the one that was typed."""
     results = f"results: {root}"
     bad = sum(status != VALID for status in statuses)
     if bad:
         resumed = command if "resume=true" in command else f"{command} resume=true"
         return f"{results}\n{bad} of {many(len(statuses), 'Point')} not VALID; measure them again: {resumed}"
-    if len(set(variants)) > 1:
-        return f"{results}\nnext: python -m loadgen.compare {root}"
-    other = "eagle_topk1_v2" if "baseline" in variants else "baseline"
-    return f"{results}\nnext: python -m loadgen +variant={other}, then python -m loadgen.compare {root.parent}"
+    if len(set(variants)) == 1:
+        other = "eagle_topk1_v2" if "baseline" in variants else "baseline"
+        return f"{results}\nnext: python -m loadgen +variant={other}"
+    if blocks == 1:
+        again = f"python -m loadgen -m block=0,1,2 +variant={','.join(dict.fromkeys(variants))}"
+        return f"{results}\nnext, since one block tells nothing across server starts: {again}"
+    return f"{results}\nnext: read every request with DuckDB, pandas or Polars: {root}/**/requests.parquet"

@@ -1,4 +1,4 @@
-"""Going on after an interruption: which folder holds the same question, and which of its Points need no second measurement."""
+"""Going on after an interruption: which folder holds the same question, and which of its Points are VALID already."""
 
 import json
 from collections.abc import Sequence

@@ -288,7 +288,8 @@ def _classify(error: BaseException, trace: Trace) -> tuple[Outcome, str]:
     if isinstance(error, aiohttp.ClientSSLError | aiohttp.ServerFingerprintMismatch | ssl.SSLError):
         return Outcome.TLS, text
     if isinstance(error, aiohttp.ClientResponseError):
-        return Outcome.MALFORMED, f"not HTTP: {error.message.splitlines()[0] if error.message else 'unreadable head'}"
+        # Its own text repeats the bytes that it could not read.
+        return Outcome.MALFORMED, "the response's head is not HTTP, or has a line of more than 8190 bytes"
     if trace.sent_ns is not None:
         return Outcome.CONNECTION_LOST, text
     if isinstance(error, TimeoutError):

@@ -13,9 +13,11 @@ from loadgen.errors import INVALID_POINTS, Interrupted, ServerError
 from loadgen.stats import HALVES_DIFFERENCE_MAX, HALVES_STANDARD_ERRORS_MAX
 
 CONCURRENCY_HELD_MIN = 0.98  # below, the level that was asked for was not what ran
-REFILL_P99_MS_MAX = 10.0  # a stream that stands empty for longer lightens the load
+REFILL_P99_MS_MAX = 10.0  # a stream that stands empty for longer lightens the load ...
+REFILL_SHARE_MAX = 0.01  # ... unless it is short against the request that follows
 LATENESS_P99_MS_MAX = 10.0  # the same in open loop
-LOOP_LAG_P99_MS_MAX = 5.0  # stamps are late by as much
+LOOP_LAG_P99_MS_MAX = 5.0  # stamps are late by as much ...
+LOOP_LAG_GAP_SHARE_MAX = 0.1  # ... which bends nothing that is ten times slower
 LOOP_LAG_MAX_MS_MAX = 100.0  # one such pause bends every stream's tail
 WORKER_CPU_P95_MAX = 0.80  # of a core; queues grow steeply from there
 CAPACITY_SHARE_MAX = 0.70  # of what calibration found this client to measure exactly
@@ -44,6 +46,8 @@ class Facts:
     mser_s: float | None = None  # what MSER-5 would still cut at the window's start
     concurrency_held: float | None = None  # mean in flight over the target; None in open loop
     refill_p99_ms: float | None = None
+    request_ms: float | None = None  # mean from sent to done
+    chunk_gap_ms: float | None = None  # median over requests of their mean gap between events
     lateness_p99_ms: float | None = None  # open loop
     loop_lag_p99_ms: float | None = None
     loop_lag_max_ms: float | None = None
@@ -144,7 +148,8 @@ MORE_WORKERS = "the client was the bottleneck: use more workers or nodes (cluste
 
 
 def _refill(f: Facts) -> list[Finding]:
-    return _at_most("refill_p99", f.refill_p99_ms, REFILL_P99_MS_MAX, "ms", MORE_WORKERS)
+    limit_ms = max(REFILL_P99_MS_MAX, REFILL_SHARE_MAX * (f.request_ms or 0))
+    return _at_most("refill_p99", f.refill_p99_ms, limit_ms, "ms", MORE_WORKERS)
 
 
 def _lateness(f: Facts) -> list[Finding]:
@@ -152,7 +157,8 @@ def _lateness(f: Facts) -> list[Finding]:
 
 
 def _loop_lag(f: Facts) -> list[Finding]:
-    p99 = _at_most("loop_lag_p99", f.loop_lag_p99_ms, LOOP_LAG_P99_MS_MAX, "ms", MORE_WORKERS)
+    limit_ms = max(LOOP_LAG_P99_MS_MAX, LOOP_LAG_GAP_SHARE_MAX * (f.chunk_gap_ms or 0))
+    p99 = _at_most("loop_lag_p99", f.loop_lag_p99_ms, limit_ms, "ms", MORE_WORKERS)
     longest = _at_most("loop_lag_max", f.loop_lag_max_ms, LOOP_LAG_MAX_MS_MAX, "ms", MORE_WORKERS)
     return [_seen(p99[0]), _seen(longest[0])]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadgen import cluster, verdict
-from loadgen.errors import ClusterError, ServerError
+from loadgen.errors import ClusterError, LoadgenError, ServerError
 from loadgen.interrupt import Stop
 from loadgen.launch import Launched
 from loadgen.verdict import Verdict
@@ -59,14 +59,14 @@ def _server_failed(watch: Watch, launched: Launched) -> Verdict | None:
     return verdict.failed("server_died", look["reason"], None, advice, ServerError.exit_code)
 
 
-def _ended_by(board: Mapping[str, Any], lost: Mapping[int, str], since_s: float, stop: Stop) -> Verdict | None:
+def _ended_by(board: Mapping[str, Any], lost: Mapping[int, LoadgenError], since_s: float, stop: Stop) -> Verdict | None:
     """What other than the server ends the Point before its time, if anything does."""
     if stop.signum is not None:
         return verdict.interrupted(stop.signum)
     code, started = ClusterError.exit_code, board["start_utc_ns"] is not None
-    for number, reason in lost.items():
-        advice = "its rows are kept; look at the node's memory, then run again"
-        return verdict.failed("worker_lost", f"worker {number}: {reason}", None, advice, code)
+    for number, error in lost.items():
+        advice = "its rows are kept; look at the node's memory and disk, then run again"
+        return verdict.failed("worker_lost", f"worker {number}: {error}", None, advice, error.exit_code)
     for number, silent_s in board["silent_s"].items():
         if started and silent_s > SILENCE_S_MAX:
             advice = "its node is gone, frozen or overloaded; look at it, then run again"

@@ -78,8 +78,8 @@ async def scripted(script: Script | Answer, tls: ssl.SSLContext | None = None) -
         try:
             while await _one(reader, writer, seen, answer):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client has gone, or the test is over
         finally:
             writer.close()
 

@@ -396,9 +396,16 @@ async def test_tls_is_verified(certificate: tuple[Path, Path]) -> None:
 
 async def test_tls_to_a_server_without_it_is_tls() -> None:
     """A plain server behind https is told as such."""
-    async with scripted(well(1)) as server:
-        server.url = server.url.replace("http:", "https:")
-        assert (await ask(server))[2] is Outcome.TLS
+
+    async def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server, session(QUICK) as http:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        trace = await exchange(http, url, {}, BODY, QUICK, "chat")
+    assert trace.outcome is Outcome.TLS
 
 
 async def test_no_proxy_and_no_netrc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

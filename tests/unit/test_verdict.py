@@ -232,3 +232,17 @@ def test_health_rows_and_health_columns_tell_the_same() -> None:
     limits = {"concurrency": 1, "failed_share_max": 0.01, "short_share_max": 0.01}
     from_file = facts_of(cols, columns(table(beats, HEALTH)), (2 * S, 12 * S), **limits)
     assert from_file == facts_of(cols, health_columns(beats), (2 * S, 12 * S), **limits)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"refill_p99_ms": 50.0, "request_ms": 16_000.0}, "VALID"),
+        ({"refill_p99_ms": 50.0, "request_ms": 500.0}, "INVALID"),
+        ({"loop_lag_p99_ms": 6.5, "chunk_gap_ms": 70.0}, "VALID"),
+        ({"loop_lag_p99_ms": 6.5, "chunk_gap_ms": 20.0}, "INVALID"),
+    ],
+)
+def test_client_delays_are_held_against_what_they_bend(fields: dict[str, Any], status: str) -> None:
+    """A delay of the client counts by its size, or, where requests and gaps are long, by its share of them."""
+    assert verdict.judge(dataclasses.replace(GOOD, **fields)).status == status

@@ -1,0 +1,131 @@
+"""Every file under conf/ composes and passes the checks; every variant and study runs, tiny, on one Ray."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+from loadgen import cluster, grid
+from loadgen.__main__ import compose, main, variants
+from loadgen.config import levels
+from loadgen.dataset import point_files, read_dataset
+from loadgen.overrides import prepare
+from server.variant import argv
+
+CONF = Path(__file__).parent.parent / "conf"
+TINY = [
+    "load.concurrency=[1,3]",
+    "workload.max_tokens=48",
+    "load.window_min_s=0.5",
+    "load.window_requests=8",
+    "engine=sim",
+    "engine.sim_speed=8",
+    "output.quiet=true",
+]
+
+
+def names(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+CHOICES = [
+    (group, name) for group in ("model", "engine", "workload", "load", "cluster", "output") for name in names(group)
+]
+NEEDS = {("engine", "external"): ["engine.url=http://127.0.0.1:1"], ("engine", "sglang"): ["model.path=/m"]}
+
+
+def composed(folder: Path, *overrides: str) -> grid.Collected:
+    return compose(prepare([*overrides, f"hydra.run.dir={folder}/run", f"hydra.sweep.dir={folder}/sweep"]))
+
+
+@pytest.mark.parametrize(("group", "name"), CHOICES, ids=lambda value: value)
+def test_every_group_file_composes(group: str, name: str, tmp_path: Path) -> None:
+    """Each choice of each group gives a whole, checked configuration with the baseline."""
+    runs = composed(tmp_path, "+variant=baseline", f"{group}={name}", *NEEDS.get((group, name), [])).runs
+    assert len(runs) == 1
+    assert levels(runs[0].config.load)
+
+
+@pytest.mark.parametrize("name", names("variant"))
+def test_every_variant_composes_under_its_own_name(name: str, tmp_path: Path) -> None:
+    """A variant's file, its name and its argv agree, and it says what it tests in its first line."""
+    assert name in variants()
+    config = composed(tmp_path, f"+variant={name}").runs[0].config
+    assert config.variant.name == name
+    words = argv(grid.launch.server_spec(config, "sglang"), host="127.0.0.1", port=1, seed=1)
+    assert words[1:3] == ["-m", "sglang.launch_server"]
+    assert len((CONF / "variant" / f"{name}.yaml").read_text().splitlines()[0]) > 20
+
+
+def test_variants_cannot_touch_the_load() -> None:
+    """A comparison of variants is a paired one only while a variant's file sets nothing else."""
+    for path in (CONF / "variant").glob("*.yaml"):
+        assert "@package" not in path.read_text()
+
+
+@pytest.mark.parametrize("name", names("study"))
+def test_every_study_composes(name: str, tmp_path: Path) -> None:
+    """A study sets its own name in each of its runs."""
+    runs = composed(tmp_path, "-m", f"+study={name}").runs
+    assert len(runs) > 1
+    assert {run.config.study for run in runs} == {name}
+
+
+@pytest.fixture(scope="module")
+def one_ray() -> Iterator[None]:
+    with cluster.opened(None):
+        yield
+
+
+@pytest.mark.usefixtures("one_ray")
+@pytest.mark.parametrize("name", names("variant"))
+def test_every_variant_runs_tiny(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each variant starts on the simulator, proves itself, serves two levels and leaves the files that are promised."""
+    code = main([f"+variant={name}", *TINY, f"hydra.run.dir={tmp_path}/run"])
+    out = capsys.readouterr().out
+    points = [json.loads(path.read_text()) for path in point_files(tmp_path)]
+    # On a busy machine a tiny Point may be INVALID for the client's sake; it must never be for the server's.
+    assert code in (0, 6), out
+    assert not [reason for point in points for reason in point["verdict"]["reasons"] if reason["rule"] == "server"]
+    assert sorted(point["load"]["concurrency"] for point in points) == [1, 3]
+    assert "SIMULATED" in out
+    assert name in out
+    for file in ("launch.json", "server.log", "server_metrics.parquet", "ledger.jsonl", "runs.json"):
+        assert (tmp_path / "run" / file).exists(), file
+    rows = read_dataset(tmp_path)
+    assert set(rows["variant"].to_pylist()) == {name}
+    assert rows["simulated"].to_pylist() == [True] * len(rows)
+    assert pc.all(pc.equal(rows["outcome"].filter(rows["in_window"]), "ok")).as_py()
+
+
+@pytest.mark.usefixtures("one_ray")
+def test_study_runs_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first study of all, with short answers: two variants, two server starts, labelled as a whole run."""
+    study = ["-m", "+study=single_stream", "engine=sim", "engine.sim_speed=20", "workload.max_tokens=64"]
+    code = main([*study, "output.quiet=true", f"hydra.sweep.dir={tmp_path}/sweep"])
+    out = capsys.readouterr().out
+    assert code in (0, 6), out
+    assert "whole run" in out
+    rows = read_dataset(tmp_path)
+    assert len(rows) == 20
+    assert set(rows["study"].to_pylist()) == {"single_stream"}
+    assert set(rows["variant"].to_pylist()) == {"baseline", "eagle_fusion_v1"}
+    assert len(set(rows["launch_id"].to_pylist())) == 2
+
+
+@pytest.mark.usefixtures("one_ray")
+def test_two_workers_share_a_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The streams of two workers add up to exactly the concurrency, and every request is there once."""
+    asked = ["load.concurrency=5", "load.requests=31", "cluster.workers=2", "engine=sim", "engine.sim_speed=8"]
+    code = main(
+        ["+variant=baseline", *asked, "workload.max_tokens=48", "output.quiet=true", f"hydra.run.dir={tmp_path}/run"]
+    )
+    assert code in (0, 6), capsys.readouterr().out
+    rows = read_dataset(tmp_path)
+    assert rows["seq"].to_pylist() == list(range(31))
+    assert set(rows["worker"].to_pylist()) == {0, 1}
+    assert set(rows["output_tokens"].to_pylist()) == {48}
+    kinds = rows["prompt_kind"].to_pylist()
+    assert all(len(set(kinds[i : i + 8])) == 8 for i in range(0, 24, 8))
