@@ -4,22 +4,25 @@ The function under hydra.main only collects; when Hydra has returned, all runs a
 `grid` measures them. Results go to stdout, progress and complaints to stderr, the exit code says how it ended.
 """
 
+import contextlib
 import importlib.resources
+import io
 import os
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import server
 from loadgen import checks, grid, overrides, secret, store
-from loadgen.errors import ConfigError, LoadgenError
+from loadgen.errors import ConfigError, Interrupted, LoadgenError
 
 FOLDER_KEYS = ("hydra.run.dir=", "hydra.sweep.dir=")
 
@@ -31,10 +34,15 @@ def main(argv: list[str] | None = None) -> int:
         collected = compose(overrides.prepare(sys.argv[1:] if argv is None else argv))
         if not collected.runs:
             return 0
-        return grid.run_all(collected)
+        try:
+            return grid.run_all(collected)
+        finally:  # a dry run and a late refusal use none of the folders that Hydra made
+            store.remove_empty(collected.root, [run.folder for run in collected.runs])
     except LoadgenError as error:
         print(f"loadgen: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:  # before anything was started; afterwards signals are heard
+        return Interrupted(signal.SIGINT).exit_code
 
 
 def compose(arguments: list[str]) -> grid.Collected:
@@ -65,13 +73,19 @@ def _call(collect: Any, arguments: list[str]) -> None:
     """Call Hydra's function with its complaints raised instead of printed, and turned into one sentence."""
     before, sys.argv = sys.argv, ["loadgen", *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    said = io.StringIO()
     try:
-        collect()
+        with contextlib.redirect_stderr(said):  # its parser of options prints a page of usage before it gives up
+            collect()
+        sys.stderr.write(said.getvalue())
+    except OverrideParseException as error:
+        raise ConfigError(overrides.not_read(error.override)) from None
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(overrides.complaint(str(error))) from None
     except SystemExit as error:
         if error.code:
-            raise ConfigError("the command line cannot be read; see python -m loadgen --help") from None
+            reason = said.getvalue().strip().rpartition("error: ")[2]
+            raise ConfigError(f"the command line cannot be read: {reason}; see python -m loadgen --help") from None
     except OSError as error:
         raise ConfigError(
             f"the results' folder cannot be made ({error}); choose another with hydra.run.dir=..."

@@ -7,6 +7,7 @@ pieces, so that a signal is heard within a fraction of a second.
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -31,8 +32,8 @@ import uvloop
 from loadgen import record, store, worker
 from loadgen.board import Board
 from loadgen.config import Load
-from loadgen.errors import ClusterError, ConfigError, LoadgenError
-from loadgen.interrupt import Stop
+from loadgen.errors import ClusterError, ConfigError, Interrupted, LoadgenError
+from loadgen.interrupt import Stop, signals
 from server.actor import ServerActor
 from server.variant import ServerSpec
 
@@ -54,20 +55,31 @@ def opened(address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    folder = None if address else _temporary()
+    with signals() as stop, _folder(address, stop) as folder:
+        try:
+            _start(address, folder)
+            with signals():  # again, since ray.init replaces SIGTERM's handler
+                stop.check()
+                yield
+        finally:
+            _end()
+        stop.check()  # a signal that came while it ended
+
+
+@contextlib.contextmanager
+def _folder(address: str | None, stop: Stop) -> Iterator[str | None]:
+    """The folder for Ray's files, removed in the end; None where the cluster is not ours."""
+    if address:
+        yield None
+        return
+    folder = _temporary()
+    stop.at_once.append(lambda: print(f"Ray's files stay in {folder}; the next run removes them", file=sys.stderr))
     try:
-        _init(address, folder)
-    except Exception as error:
-        _remove(folder)
-        told = (str(error) or type(error).__name__).splitlines()[0]
-        raise ClusterError(f"Ray did not start ({told}); {_advice(address)}") from error
-    ours = psutil.Process().children(recursive=True)
-    try:
-        yield
+        yield folder
     finally:
-        ray.shutdown()
-        _await_gone(ours)
-        _remove(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        if os.path.exists(folder):
+            print(f"Ray's files could not be removed: {folder}", file=sys.stderr)
 
 
 def _temporary() -> str:
@@ -76,8 +88,31 @@ def _temporary() -> str:
     for stale in top.glob(f"{TEMP_PREFIX}[0-9]*-*"):
         pid = stale.name.removeprefix(TEMP_PREFIX).partition("-")[0]
         if pid.isdigit() and not psutil.pid_exists(int(pid)) and stale.stat().st_uid == os.getuid():
+            print(f"removing Ray's files of an earlier run that was killed: {stale}", file=sys.stderr)
             shutil.rmtree(stale, ignore_errors=True)
     return tempfile.mkdtemp(prefix=f"{TEMP_PREFIX}{os.getpid()}-", dir=top)
+
+
+def _start(address: str | None, folder: str | None) -> None:
+    try:
+        _init(address, folder)
+    except SystemExit as error:  # what Ray makes of a SIGTERM from here on
+        raise Interrupted(signal.SIGTERM) from error
+    except Exception as error:
+        told = (str(error) or type(error).__name__).splitlines()[0]
+        raise ClusterError(f"Ray did not start ({told}); {_advice(address)}") from error
+
+
+def _end() -> None:
+    """Leave the cluster; processes of it that we started are given a moment to end, then ended."""
+    with signals():
+        ours = psutil.Process().children(recursive=True)
+        ray.shutdown()
+        _, left = psutil.wait_procs(ours, timeout=LEFTOVERS_S_MAX)
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=LEFTOVERS_S_MAX)
 
 
 def _init(address: str | None, folder: str | None) -> None:
@@ -96,7 +131,8 @@ def _init(address: str | None, folder: str | None) -> None:
     else:
         # The environment may name a cluster (RAY_ADDRESS); without cluster.address this machine's own is meant.
         os.environ.pop("RAY_ADDRESS", None)
-        ray.init(num_cpus=os.cpu_count(), object_store_memory=OBJECT_STORE_BYTES, _temp_dir=folder, **quiet)
+        small = {"num_cpus": os.cpu_count(), "object_store_memory": OBJECT_STORE_BYTES}
+        ray.init(**small, _temp_dir=folder, _node_ip_address=LOOPBACK, **quiet)
 
 
 def _packages() -> list[str]:
@@ -112,25 +148,16 @@ def _advice(address: str | None) -> str:
     )
 
 
-def _await_gone(ours: list[psutil.Process]) -> None:
-    """Ray's processes that we started are given a moment to end, then ended."""
-    _, left = psutil.wait_procs(ours, timeout=LEFTOVERS_S_MAX)
-    for process in left:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(left, timeout=LEFTOVERS_S_MAX)
-
-
-def _remove(folder: str | None) -> None:
-    if folder:
-        shutil.rmtree(folder, ignore_errors=True)
-        if os.path.exists(folder):
-            print(f"Ray's files could not be removed: {folder}", file=sys.stderr)
-
-
 def gpus_of_nodes() -> list[int]:
     """GPUs of each living node of the cluster."""
     return [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]
+
+
+def require_one_node() -> None:
+    """Refuse a joined cluster of several nodes: server and workers meet on loopback. Raises ConfigError."""
+    alive = sum(1 for node in ray.nodes() if node["Alive"])
+    if alive > 1:
+        raise ConfigError(f"the cluster at cluster.address has {alive} nodes; several nodes are not built yet, join one of 1")
 
 
 def require_cpus(workers: int) -> None:

@@ -38,13 +38,19 @@ def error_message(value: Any) -> str | None:
     return str(told)[:MAX_ERROR_CHARS]
 
 
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+def _choices(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The event's choices, as far as they are objects."""
+    choices = event.get("choices")
+    if choices.__class__ is not list:
+        return []
+    if len(choices) == 1 and choices[0].__class__ is dict:  # nearly every event
+        return choices
+    return [one for one in choices if isinstance(one, dict)]
 
 
 def _chat(event: Mapping[str, Any]) -> Piece:
     text, hidden, finish, empty = "", False, None, False
-    for choice in _mappings(event.get("choices")):
+    for choice in _choices(event):
         finish = choice.get("finish_reason") or finish
         delta = choice.get("delta")
         if not isinstance(delta, dict):
@@ -62,7 +68,7 @@ def _chat(event: Mapping[str, Any]) -> Piece:
 
 def _completions(event: Mapping[str, Any]) -> Piece:
     text, finish, empty = "", None, False
-    for choice in _mappings(event.get("choices")):
+    for choice in _choices(event):
         empty = True
         finish = choice.get("finish_reason") or finish
         content = choice.get("text")

@@ -24,7 +24,8 @@ class Chunked:
         if not (self._left or self._line or self._trailer) and data.endswith(b"\r\n"):
             # A server that flushes each event sends one whole chunk a read: the path of nearly every token.
             mark = data.find(b"\r\n", 0, SHORT_LINE_BYTES)
-            if mark > 0 and _size(data[:mark]) == len(data) - mark - 2:
+            digits = data[:mark]
+            if digits.isalnum() and _is_hex(digits, len(data) - mark - 4):
                 return data[mark + 2 : -2]
         return self._walk(data)
 
@@ -62,6 +63,13 @@ class Chunked:
             self._left = _size(line)
             self._trailer = not self._left
         return end + 1
+
+
+def _is_hex(digits: bytes, number: int) -> bool:
+    try:
+        return int(digits, 16) == number > 0
+    except ValueError:
+        return False
 
 
 def _size(line: bytes) -> int:

@@ -91,6 +91,7 @@ def _prompts(conf: Config) -> tuple[Prompt, ...]:
 
 def measure(runs: Sequence[Run], texts: Sequence[tuple[Prompt, ...]], root: Path, stop: Stop, command: str) -> int:
     """Measure `runs` in their order on the open cluster, less what is VALID already; the exit code."""
+    cluster.require_one_node()
     gpus = cluster.gpus_of_nodes()
     specs = [launch.server_spec(run.config, launch.resolve_engine(run.config, gpus)) for run in runs]
     for run in runs:

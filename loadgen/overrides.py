@@ -22,7 +22,9 @@ OPEN_MAPPINGS = ("tags", "variant.env", "workload.body")
 
 def prepare(argv: Sequence[str]) -> list[str]:
     """The arguments to hand to Hydra. Raises ConfigError for a secret in plain sight, without repeating it."""
-    return [_prepare(argument) for argument in argv]
+    prepared = [_prepare(argument) for argument in argv]
+    # Hydra's parser does not take an option after the first override: `+variant=baseline -m block=0,1`.
+    return sorted(prepared, key=lambda argument: OVERRIDE.fullmatch(argument) is not None)
 
 
 def _prepare(argument: str) -> str:
@@ -67,13 +69,13 @@ def complaint(text: str) -> str:
     if found := re.match(r"Could not override '([^']+)'", first):
         return _not_there(found[1])
     if found := re.search(r"Error parsing override '(.*)'", first, re.DOTALL):
-        return _not_read(found[1])
+        return not_read(found[1])
     if found := re.match(r"Ambiguous value for argument '([^=']+)=(.*)'", first, re.DOTALL):
         key, value = found[1], found[2]
         one, many = f"quote one text with commas as \"{key}='{value}'\"", f"write a list as {key}=[{value}]"
         return f"{key} got several values: {one}, {many}, or add -m for one run each"
-    if first.startswith("Could not find") and (options := _options(lines)):
-        return f"{first.rstrip('.')}; there are: {options}"
+    if "Could not find '" in first and (options := _options(lines)):
+        return f"{first[first.index('Could not find') :].rstrip('.')}; there are: {options}"
     return " ".join(lines)[:500]
 
 
@@ -85,7 +87,8 @@ def _not_there(key: str) -> str:
     return unknown_key(key)
 
 
-def _not_read(override: str) -> str:
+def not_read(override: str) -> str:
+    """The sentence for an override that Hydra's grammar refuses, with the form that it takes."""
     key, _, value = override.partition("=")
     quoted = value.replace("'", "\\'")
     return f"the override {override} cannot be read; quote the value, in the shell too: \"{key}='{quoted}'\""

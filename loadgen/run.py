@@ -31,7 +31,9 @@ Write = Callable[[list[dict[str, Any]]], None]
 async def call(tell: Tell, beat: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
     """The board's answer, or None and what is wrong with the board."""
     try:
-        return await asyncio.wait_for(tell(beat), BOARD_SILENCE_S_MAX), ""
+        # Not wait_for: in Python 3.11 it may swallow a cancellation.
+        async with asyncio.timeout(BOARD_SILENCE_S_MAX):
+            return await tell(beat), ""
     except TimeoutError:
         return None, f"board silent: no answer for {BOARD_SILENCE_S_MAX:g} s"
     except Exception as error:  # whatever the board's transport raises, the board is gone
@@ -149,7 +151,8 @@ class Run:
         """Beats once a second, at once when something decisive has happened; a slow board delays nothing else."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._urgent.wait(), BEAT_S)
+                async with asyncio.timeout(BEAT_S):
+                    await self._urgent.wait()
             self._urgent.clear()
             answer, trouble = await call(self._tell, self._beat("running"))
             self._board_gone = answer is None

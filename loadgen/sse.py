@@ -33,7 +33,7 @@ class Parsed:
     prompt_tokens: int | None = None
     output_tokens: int = 0
     cached_tokens: int | None = None
-    token_source: str = "events"  # noqa: S105
+    token_source: str = "events"
     spec_verify_steps: int | None = None
     done_seen: bool = False
     finish_reason: str | None = None
@@ -135,7 +135,7 @@ class Reader:
 
     def _event(self, stamp_ns: int, event: Mapping[str, Any]) -> None:
         out = self._out
-        if "error" in event or "object" in event:
+        if "error" in event or event.get("object") == "error":
             out.error = out.error or error_message(event)
         text, hidden, finish, usage, empty = self._dialect(event)
         if finish:

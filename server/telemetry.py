@@ -102,7 +102,9 @@ class Sampler:
         self._thread.start()
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows since the last call: t_utc_ns, t_mono_ns, name, labels (JSON), value."""
+        """The rows since the last call, the last ones of this moment: t_utc_ns, t_mono_ns, name, labels (JSON), value."""
+        # Counters must not lack what came after the last whole second.
+        self._rows.extend(_rows_of(kept(page(self._url, self._key))))
         taken = []
         while self._rows:
             taken.append(self._rows.popleft())

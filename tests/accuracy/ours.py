@@ -5,7 +5,6 @@ python tests/accuracy/ours.py --c 256 --n 1024 --stagger 2
 """
 
 import argparse
-import asyncio
 import re
 import resource
 import time
@@ -67,7 +66,7 @@ def stamp_errors_ms(traces: list) -> np.ndarray:
     """Each read's stamp less the server's own stamp of the last event in it."""
     reads = ((stamp, data) for trace in traces for stamp, data in zip(trace.stamps, trace.parts, strict=True))
     pairs = ((stamp, STAMP.findall(data)) for stamp, data in reads)
-    return np.array([(stamp - int(found[-1])) / 1e6 for stamp, found in pairs if found])
+    return np.array([(stamp - int(found[-1])) / 1e6 for stamp, found in pairs if found] or [np.nan])
 
 
 def main() -> None:
@@ -88,7 +87,8 @@ def main() -> None:
         f"cpu us/tok={(used.ru_utime + used.ru_stime) / tokens * 1e6:5.2f}  "
         f"reads/tok={sum(row['reads'] for row in ok) / tokens:.2f}  "
         f"ttft mean={ttft.mean():6.2f} p99={np.percentile(ttft, 99):6.2f}  gap p99={np.percentile(gaps, 99):6.2f}  "
-        f"stamp error ms p50={np.percentile(errors, 50):.3f} p99={np.percentile(errors, 99):.3f} max={errors.max():.2f}  "
+        f"stamp error ms p50={np.percentile(errors, 50):.3f} p99={np.percentile(errors, 99):.3f} "
+        f"max={errors.max():.2f}  "
         f"lag p99={np.percentile(lag, 99):.2f} max={lag.max():.1f}  refill p99={np.percentile(refill, 99):.2f}  "
         f"gc max={max(row['gc_pause_max_ms'] for row in health):.1f}  rss={used.ru_maxrss // 1024} MB"
     )

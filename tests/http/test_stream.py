@@ -298,7 +298,7 @@ async def test_each_deadline_has_its_outcome(answer: Answer, limits: Limits, out
     assert got == outcome
     assert outcome == "ok" or "s" in str(error)
     assert trace.done_ns is not None
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 async def test_a_slow_stream_within_its_deadlines_is_left_alone() -> None:

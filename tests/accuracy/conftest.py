@@ -1,0 +1,62 @@
+"""Fixtures of the slow suite: truthd built by gcc, and the program run as a user runs it."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+START_S_MAX = 10.0
+Truthd = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def truthd_binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """truthd, built from its source beside this file."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is missing: truthd cannot be built")
+    binary = tmp_path_factory.mktemp("truthd") / "truthd"
+    subprocess.run(["gcc", "-O2", "-w", "-o", str(binary), str(HERE / "truthd.c"), "-lm"], check=True)
+    return binary
+
+
+@pytest.fixture
+def truthd(truthd_binary: Path) -> Iterator[Truthd]:
+    """Starts truthd with the given flags on a free port; its URL."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(*flags: str) -> str:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        running.append(subprocess.Popen([truthd_binary, "--port", str(port), *flags], stderr=subprocess.DEVNULL))
+        deadline = time.monotonic() + START_S_MAX
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+            except OSError:
+                assert time.monotonic() < deadline, "truthd did not start"
+                time.sleep(0.02)
+            else:
+                return f"http://127.0.0.1:{port}"
+
+    yield start
+    for process in running:
+        process.terminate()
+        process.wait(10)
+
+
+def measured(folder: Path, *overrides: str, limit_s: float) -> tuple[int, list[dict[str, Any]], str]:
+    """Run the program in `folder`; exit code, every point.json, and all it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "loadgen", *overrides], cwd=folder, capture_output=True, text=True, timeout=limit_s
+    )
+    points = [json.loads(path.read_text()) for path in sorted(folder.glob("outputs/**/point.json"))]
+    return done.returncode, points, done.stdout + done.stderr

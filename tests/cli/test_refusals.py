@@ -1,0 +1,149 @@
+"""What cannot be meant is refused: exit 2 (an engine that does not answer: 3), one sentence, nothing started or left."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from running import TINY, Ended, below_us
+
+from loadgen.__main__ import main
+
+REFUSALS_S_MAX = 30.0  # importing and composing; a start of Ray and its end alone would take a good part of this
+NOTHING_ANSWERS_S_MAX = 15.0
+
+BASELINE = "+variant=baseline"
+REFUSED = [
+    ([], "no variant was chosen; add +variant=NAME with one of: baseline, "),
+    (["+variant=nosuch"], "there are: baseline, "),
+    (["+variant=../../x"], ""),
+    ([BASELINE, "++variant._target_=os.system"], "_target_"),
+    ([BASELINE, "++load._target_=os.system"], "there is no key load._target_"),
+    ([BASELINE, "+hydra/launcher=nosuch"], "nosuch"),
+    ([BASELINE, "variant.name=../../x"], "lower-case letters, digits and underscores"),
+    ([BASELINE, "variant.name=/tmp/x"], "lower-case letters, digits and underscores"),
+    ([BASELINE, "++variant.args='; rm -rf x'"], "variant.args"),
+    ([BASELINE, "++variant.args.x={a: 1}"], "variant.args.x"),
+    ([BASELINE, "++variant.args.port=1"], "port"),
+    ([BASELINE, "tags.x=!!python/object/apply:os.system"], ""),
+    ([BASELINE, "+workload.isll=3"], "there is no key workload.isll"),
+    ([BASELINE, "workload.isll=3"], "there is no key workload.isll"),
+    ([BASELINE, "load.concurrency=nan"], "load.concurrency"),
+    ([BASELINE, "load.concurrency=1e309"], "load.concurrency"),
+    ([BASELINE, "load.concurrency=0"], "load.concurrency=0"),
+    ([BASELINE, "load.concurrency=-1"], "load.concurrency=-1"),
+    ([BASELINE, "load.window_s=nan"], "load.window_s=nan"),
+    ([BASELINE, "load.window_min_s=1e309"], "load.window_min_s=inf"),
+    ([BASELINE, "load.requests=2", "load.concurrency=4"], "load.requests=2 is below the concurrency 4"),
+    ([BASELINE, "load.concurrency=1,2"], "add -m"),
+    ([BASELINE, "engine=nosuch"], "there are: auto, "),
+    ([BASELINE, "engine=external"], "add engine.url=http://host:port"),
+    ([BASELINE, "engine=sglang"], "model.path=..."),
+    (["+variant=eagle_topk1_v2", "engine=sglang", "model.path=/m"], "model.draft_path=..."),
+    ([BASELINE, "workload.source=jsonl", "workload.path=nosuch.jsonl"], "nosuch.jsonl"),
+    ([BASELINE, "workload.source=jsonl", "workload.path=a.pkl"], "only JSON is read"),
+    ([BASELINE, "workload.source=jsonl", "workload.path=a.npy"], "only JSON is read"),
+    ([BASELINE, "workload.source=jsonl", "workload.path=a.pt"], "only JSON is read"),
+    ([BASELINE, "output.uri='s3://x'"], "not built yet"),
+    ([BASELINE, "resume=true"], "resume=true"),
+    ([BASELINE, "hydra.run.dir=/proc/nowhere/x"], "hydra.run.dir"),
+    ([BASELINE, "--experimental-rerun=x.pickle"], "--experimental-rerun"),
+    (["--no-such-option"], "--help"),
+    ([BASELINE, "-m", "load.concurrency=0,1"], "load.concurrency=0"),
+    ([BASELINE, "-m", "block=0,x"], "block"),
+    # J05: each shows the form that works.
+    ([BASELINE, "model.path=/data/a=1/m"], "model.path='/data/a=1/m'"),
+    ([BASELINE, "tags.x=#1"], "tags.x='#1'"),
+    ([BASELINE, 'tags.x=a{"a":1}'], "tags.x='a{\"a\":1}'"),
+    ([BASELINE, "model.name=(beta)"], "model.name='(beta)'"),
+    # J09: the nearest key is named.
+    ([BASELINE, "+rat=4"], "there is no key rat"),
+    ([BASELINE, "+load.concurency=8"], "did you mean load.concurrency?"),
+    ([BASELINE, "++serv.port=1"], "there is no key serv"),
+]
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != "outputs")
+
+
+@pytest.mark.parametrize(("arguments", "said"), REFUSED, ids=[" ".join(case[0][-1:]) or "none" for case in REFUSED])
+def test_a_mistake_is_one_sentence_with_exit_2(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One line that begins "loadgen: " and says what to change; nothing runs, nothing is left on disk."""
+    monkeypatch.chdir(tmp_path)
+    before = set(below_us())
+    assert main(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("loadgen: ")
+    assert told.err.count("\n") == 1
+    assert told.err.endswith("\n")
+    assert said in told.err
+    assert "Traceback" not in told.err
+    assert set(below_us()) <= before
+    assert files_below(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([BASELINE, "load.concurrency=0"], "load.concurrency=0: give a whole number"),
+        ([BASELINE, "+load.concurency=8"], "did you mean load.concurrency?"),
+        ([BASELINE, "model.path=/data/a=1/m"], "model.path='/data/a=1/m'"),
+    ],
+)
+def test_a_mistake_as_a_shell_sees_it(cli: Callable[..., Ended], arguments: list[str], said: str) -> None:
+    """The same through a real process: code 2, one line on stderr, nothing on stdout."""
+    ended = cli(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("loadgen: ")
+    assert ended.err.count("\n") == 1
+    assert said in ended.err
+    assert files_below(ended.folder) == []
+
+
+def test_refusals_are_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten refusals take less than a start of Ray would for each."""
+    monkeypatch.chdir(tmp_path)
+    begun_s = time.monotonic()
+    for _ in range(10):
+        assert main([BASELINE, "load.concurrency=0"]) == 2
+    assert time.monotonic() - begun_s < REFUSALS_S_MAX
+
+
+def test_a_folder_with_results_is_refused(cli: Callable[..., Ended], tmp_path: Path) -> None:
+    """A chosen folder that holds a ledger is not written to, and says how to go on."""
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "ledger.jsonl").write_text("{}\n")
+    ended = cli(BASELINE, f"hydra.run.dir={taken}", *TINY)
+    assert ended.code == 2
+    assert "already holds results" in ended.err
+    assert ended.err.count("\n") == 1
+    assert files_below(taken) == ["ledger.jsonl"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job", BASELINE], [BASELINE, "launch.dry_run=true"]])
+def test_questions_start_and_leave_nothing(cli: Callable[..., Ended], arguments: list[str]) -> None:
+    """Help, the composed configuration and a dry run: exit 0, an answer on stdout, no file."""
+    ended = cli(*arguments)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.strip()
+    assert files_below(ended.folder) == []
+
+
+def test_an_engine_that_does_not_answer_is_exit_3(cli: Callable[..., Ended]) -> None:
+    """Nothing listens at engine.url: known within its bound, with the address, as a line of the ledger."""
+    begun_s = time.monotonic()
+    ended = cli(BASELINE, *TINY, "engine=external", "engine.url='http://127.0.0.1:9'")
+    assert time.monotonic() - begun_s < NOTHING_ANSWERS_S_MAX
+    assert ended.code == 3
+    assert "nothing answers at http://127.0.0.1:9" in ended.err
+    assert "Traceback" not in ended.err
+    assert [(line["status"], line["exit_code"]) for line in ended.ledger()] == [("FAILED", 3)]
