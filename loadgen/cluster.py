@@ -8,7 +8,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -157,7 +156,9 @@ def require_one_node() -> None:
     """Refuse a joined cluster of several nodes: server and workers meet on loopback. Raises ConfigError."""
     alive = sum(1 for node in ray.nodes() if node["Alive"])
     if alive > 1:
-        raise ConfigError(f"the cluster at cluster.address has {alive} nodes; several nodes are not built yet, join one of 1")
+        raise ConfigError(
+            f"the cluster at cluster.address has {alive} nodes; several nodes are not built yet, join one of 1"
+        )
 
 
 def require_cpus(workers: int) -> None:
@@ -301,8 +302,3 @@ def _work(shard: worker.Shard, board: Any, folder: str | None) -> dict[str, Any]
         return uvloop.run(worker.drive(shard, tell, rows.append))
     finally:
         rows.close()
-
-
-def here() -> str:
-    """This host's name."""
-    return socket.gethostname()

@@ -3,7 +3,6 @@
 Writes launch.json and server_metrics.parquet through `store`. Knows nothing of levels and Points.
 """
 
-import contextlib
 import dataclasses
 import secrets
 import subprocess
@@ -23,6 +22,7 @@ from loadgen.progress import Progress
 from loadgen.window import Measured
 from server.variant import ServerSpec, SpecError, check, spec_mode
 
+ACTOR_S_MAX = 10.0  # a question that it answers from memory
 STOP_S_MAX = 200.0  # the server's own drain, TERM, KILL, and the port free again
 START_SLACK_S = 30.0  # the actor itself ends the wait at ready_s_max; this is for the call
 PROBE_S_MAX = 30.0  # an external server answers the actor within 10 s or counts as not there
@@ -251,21 +251,21 @@ def limits(load: Load) -> worker.Limits:
 
 
 def end(launched: Launched, progress: Progress) -> None:
-    """Keep the server's metrics, stop it, and say what could not be cleaned. Never raises for a server already gone."""
-    progress.phase(
-        f"{launched.spec.variant}: stopping the server"
-        if launched.spec.engine != "external"
-        else f"{launched.spec.variant}: done"
-    )
-    with contextlib.suppress(ClusterError):
-        keep_metrics(launched, launched.server.ask("telemetry"))
+    """Stop the server, say what could not be cleaned, keep its metrics. Never raises for a server already gone."""
+    ours = launched.spec.engine != "external"
+    progress.phase(f"{launched.spec.variant}: {'stopping the server' if ours else 'done'}")
+    rows: list[dict[str, Any]] = []
     try:
-        report_ = launched.server.ask("stop", wait_s_max=STOP_S_MAX)
-        if not report_["clean"]:
-            progress.line(f"warning: left behind by {launched.spec.variant}: {', '.join(report_['left'])}")
+        # An actor that does not answer this soon will not stop anything either: its guard will.
+        rows = launched.server.ask("telemetry", wait_s_max=ACTOR_S_MAX)
+        stopped = launched.server.ask("stop", wait_s_max=STOP_S_MAX)
+        if not stopped["clean"]:
+            progress.warn(f"warning: left behind by {launched.spec.variant}: {', '.join(stopped['left'])}")
     except ClusterError as error:
-        progress.line(f"warning: the server's actor could not stop it ({error}); its guard ends it")
+        progress.warn(f"warning: the server's actor could not stop it ({error}); its guard ends it")
     launched.server.end()
+    if launched.endpoint:
+        keep_metrics(launched, rows)
 
 
 def keep_metrics(launched: Launched, rows: Sequence[dict[str, Any]]) -> None:

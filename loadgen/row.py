@@ -84,7 +84,7 @@ def build(
         return None if stamp is None else stamp - start_ns
 
     refill = None if asked.freed_ns is None or trace.sent_ns is None else trace.sent_ns - asked.freed_ns
-    told = parsed.token_source == "usage"  # noqa: S105
+    told = parsed.token_source == "usage"
     known = {
         **fixed,
         **unsent(asked),

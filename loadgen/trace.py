@@ -36,7 +36,7 @@ class Trace:
     connect_ns: int | None = None  # duration; None where a pooled connection was used
     headers_ns: int | None = None
     http_status: int | None = None
-    # The body without chunked framing, read by read. Two lists and no pairs: a pair a token is what wakes the collector.
+    # The body without chunked framing, read by read. Two lists, no pairs: a pair a token is what wakes the collector.
     stamps: list[int] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
