@@ -24,6 +24,7 @@ from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column, Outcome
 from loadgen.series import in_window
 
 LEDGER = "ledger.jsonl"
+TEXTS = "text.jsonl"  # answers, kept only when asked
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 STREAMS = "_*.arrows"
 STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of an Arrow IPC stream
@@ -90,6 +91,14 @@ class RowWriter:
         with reported(self.path):
             for batch in table(rows, self.columns).to_batches():
                 _write_all(self._descriptor, batch.serialize())
+
+    def append_with_texts(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """The same for rows that may carry their answer's `text`: that goes to TEXTS beside the stream, one line each."""
+        texts = [{name: row[name] for name in ("seq", "prompt_id", "text")} for row in rows if row.get("text")]
+        self.append([{name: value for name, value in row.items() if name != "text"} for row in rows])
+        if texts:
+            with reported(self.path.parent), (self.path.parent / TEXTS).open("ab") as file:
+                file.write(b"".join(to_json(text) + b"\n" for text in texts))
 
     def close(self) -> None:
         """End the stream; harmless when repeated."""
