@@ -24,6 +24,7 @@ import server
 from loadgen import checks, grid, overrides, secret, store
 from loadgen.errors import ConfigError, Interrupted, LoadgenError
 
+SWEEP_RECORD = "multirun.yaml"
 FOLDER_KEYS = ("hydra.run.dir=", "hydra.sweep.dir=")
 
 
@@ -49,6 +50,7 @@ def compose(arguments: list[str]) -> grid.Collected:
     """Have Hydra compose every run of the command line and check each. Raises ConfigError; starts nothing."""
     found: list[tuple[Any, Path]] = []
     about: dict[str, Any] = {}
+    records = _sweep_records()
 
     @hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")
     def collect(composed: DictConfig) -> None:
@@ -59,12 +61,15 @@ def compose(arguments: list[str]) -> grid.Collected:
         found.append((OmegaConf.to_container(composed, resolve=True), Path(hydra_config.runtime.output_dir)))
 
     try:
-        _call(collect, arguments)
+        try:
+            _call(collect, arguments)
+        finally:
+            swept = _forget_sweep(records, about.get("root"))
         runs = [_run(composed, folder) for composed, folder in found]
         for composed, _ in found:
             secret.refuse_secrets(composed)
     except ConfigError:
-        store.remove_empty(about.get("root"), [folder for _, folder in found])
+        store.remove_empty(swept, [folder for _, folder in found])
         raise
     return grid.Collected(tuple(runs), about.get("root", Path()), about.get("chosen", False), shell_line(arguments))
 
@@ -92,6 +97,18 @@ def _call(collect: Any, arguments: list[str]) -> None:
         ) from None
     finally:
         sys.argv = before
+
+
+def _forget_sweep(before: set[Path], root: Path | None) -> Path | None:
+    """The folder of the sweep, without the record that Hydra put there unchecked; our own says all of it."""
+    new = [*(_sweep_records() - before), *([root / SWEEP_RECORD] if root else [])]
+    for record in new:
+        record.unlink(missing_ok=True)
+    return new[-1].parent.absolute() if new else None
+
+
+def _sweep_records() -> set[Path]:
+    return set(Path().glob(f"outputs/*/*/{SWEEP_RECORD}"))
 
 
 def _run(composed: Any, folder: Path) -> grid.Run:

@@ -19,6 +19,8 @@ NOT_BUILT = {
     "audit": "audits are not built yet; leave audit out",
     "cluster.clean": "cleaning up after other runs is not built yet; leave cluster.clean=false",
     "output.uri": "other file systems are not built yet; leave output.uri out, results go to the run's folder",
+    "slo.ttft_p99_ms": "objectives are not judged yet; leave slo out",
+    "slo.tpot_p99_ms": "objectives are not judged yet; leave slo out",
     "load.rate": "open loop is not built yet; use load.concurrency",
     "load.arrival": "open loop is not built yet; use load.concurrency",
     "load.max_in_flight": "open loop is not built yet; use load.concurrency",
@@ -112,6 +114,10 @@ def _check_engine(config: Config) -> None:
     _number(config, "engine.ready_s_max", 0, 86_400, above=True)
     if engine.kind == "external" and not engine.url:
         raise ConfigError("engine=external needs the server's address: add engine.url=http://host:port")
+    if engine.url and "@" in engine.url:
+        raise ConfigError("engine.url holds a user or password; leave it out, and name a key by engine.api_key_env")
+    if engine.version is not None and not re.fullmatch(r"\d+\.\d+\.\d+(\.post\d+)?", engine.version):
+        raise ConfigError(f"engine.version={engine.version}: write it in full, as in 0.5.9")
     if engine.url and not re.fullmatch(r"https?://[^/\s@]+/?", engine.url):
         raise ConfigError(f"engine.url={engine.url}: give scheme, host and port only, as in http://127.0.0.1:30000")
     if engine.url and engine.kind != "external":
@@ -124,20 +130,6 @@ def _check_model(config: Config) -> None:
         raise ConfigError(
             f"model.nodes={config.model.nodes}: servers that span nodes are not built yet; use model.nodes=1"
         )
-    if config.engine.kind == "sglang" and not config.launch.dry_run:
-        require_weights(config)
-
-
-def require_weights(config: Config) -> None:
-    """Refuse a real start without weights. Raises ConfigError naming the keys."""
-    speculative = str(config.variant.args.get("speculative_algorithm") or "") not in ("", "NGRAM")
-    missing = ["model.path"] * (not config.model.path) + ["model.draft_path"] * (
-        speculative and not config.model.draft_path
-    )
-    if missing:
-        keys = " and ".join(f"{key}=..." for key in missing)
-        instead = "engine=sim for the simulator, launch.dry_run=true to see the command"
-        raise ConfigError(f"engine sglang needs the weights of {config.model.name}: add {keys} (or {instead})")
 
 
 def _check_variant(config: Config) -> None:

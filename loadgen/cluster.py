@@ -6,18 +6,13 @@ pieces, so that a signal is heard within a fraction of a second.
 
 import contextlib
 import os
-import shutil
 import signal
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 # Set before Ray is imported: no usage reports, and an actor that reserves no GPU sees what the node has.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -28,21 +23,19 @@ import ray.exceptions
 import setproctitle
 import uvloop
 
-from loadgen import record, store, worker
+from loadgen import footprint, record, store, worker
 from loadgen.board import Board
 from loadgen.config import Load
-from loadgen.errors import ClusterError, ConfigError, Interrupted, LoadgenError
+from loadgen.errors import Bug, ClusterError, ConfigError, Interrupted, LoadgenError
 from loadgen.interrupt import Stop, signals
 from server.actor import ServerActor
 from server.variant import ServerSpec
 
 POLL_S = 0.2
 LOOPBACK = "127.0.0.1"
-BOARD_S_MAX = 30.0  # an answer of the board; it does nothing but count
+BOARD_S_MAX = 10.0  # an answer of the board; it does nothing but count
 SERVER_CALL_S_MAX = 60.0  # short questions to the server's actor; it puts its own, shorter bounds on HTTP
-LEFTOVERS_S_MAX = 8.0  # Ray's own processes after shutdown
 OBJECT_STORE_BYTES = 200 * 1024 * 1024  # nothing large goes through it: plans in, counts out
-TEMP_PREFIX = "lg-"  # short, since Ray puts socket paths of at most 107 bytes below it
 
 
 @contextlib.contextmanager
@@ -54,7 +47,7 @@ def opened(address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    with signals() as stop, _folder(address, stop) as folder:
+    with signals() as stop, contextlib.nullcontext() if address else footprint.folder(stop) as folder:
         try:
             _start(address, folder)
             with signals():  # again, since ray.init replaces SIGTERM's handler
@@ -63,33 +56,6 @@ def opened(address: str | None) -> Iterator[None]:
         finally:
             _end()
         stop.check()  # a signal that came while it ended
-
-
-@contextlib.contextmanager
-def _folder(address: str | None, stop: Stop) -> Iterator[str | None]:
-    """The folder for Ray's files, removed in the end; None where the cluster is not ours."""
-    if address:
-        yield None
-        return
-    folder = _temporary()
-    stop.at_once.append(lambda: print(f"Ray's files stay in {folder}; the next run removes them", file=sys.stderr))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if os.path.exists(folder):
-            print(f"Ray's files could not be removed: {folder}", file=sys.stderr)
-
-
-def _temporary() -> str:
-    """A short folder for Ray's files, named after this process; those of our processes that were killed are removed."""
-    top = Path("/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir())  # noqa: S108
-    for stale in top.glob(f"{TEMP_PREFIX}[0-9]*-*"):
-        pid = stale.name.removeprefix(TEMP_PREFIX).partition("-")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)) and stale.stat().st_uid == os.getuid():
-            print(f"removing Ray's files of an earlier run that was killed: {stale}", file=sys.stderr)
-            shutil.rmtree(stale, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"{TEMP_PREFIX}{os.getpid()}-", dir=top)
 
 
 def _start(address: str | None, folder: str | None) -> None:
@@ -105,13 +71,9 @@ def _start(address: str | None, folder: str | None) -> None:
 def _end() -> None:
     """Leave the cluster; processes of it that we started are given a moment to end, then ended."""
     with signals():
-        ours = psutil.Process().children(recursive=True)
+        ours = footprint.processes()
         ray.shutdown()
-        _, left = psutil.wait_procs(ours, timeout=LEFTOVERS_S_MAX)
-        for process in left:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(left, timeout=LEFTOVERS_S_MAX)
+        footprint.await_gone(ours)
 
 
 def _init(address: str | None, folder: str | None) -> None:
@@ -130,7 +92,7 @@ def _init(address: str | None, folder: str | None) -> None:
     else:
         # The environment may name a cluster (RAY_ADDRESS); without cluster.address this machine's own is meant.
         os.environ.pop("RAY_ADDRESS", None)
-        small = {"num_cpus": os.cpu_count(), "object_store_memory": OBJECT_STORE_BYTES}
+        small: dict[str, Any] = {"num_cpus": os.cpu_count(), "object_store_memory": OBJECT_STORE_BYTES}
         ray.init(**small, _temp_dir=folder, _node_ip_address=LOOPBACK, **quiet)
 
 
@@ -198,9 +160,11 @@ def _reason(error: BaseException) -> str:
 
 
 def _cause(error: BaseException) -> LoadgenError:
-    """Our own error that ended a worker (its disk was full), else that the worker is lost."""
+    """What ended a worker: our own error (its disk was full), a bug of ours, else that the worker is lost."""
     cause = getattr(error, "cause", None)
-    return cause if isinstance(cause, LoadgenError) else ClusterError(_reason(error))
+    if isinstance(cause, LoadgenError):
+        return cause
+    return ClusterError(_reason(error)) if cause is None else Bug(_reason(error))
 
 
 @dataclass(frozen=True)
@@ -299,6 +263,6 @@ def _work(shard: worker.Shard, board: Any, folder: str | None) -> dict[str, Any]
         return {**done, "outcomes": dict(outcomes)}
     rows = store.RowWriter(store.stream_path(Path(folder), shard.worker), record.IDENTITY + record.REQUEST)
     try:
-        return uvloop.run(worker.drive(shard, tell, rows.append))
+        return uvloop.run(worker.drive(shard, tell, rows.append_with_texts))
     finally:
         rows.close()

@@ -5,8 +5,6 @@ Pure. `checks` makes a Config out of what Hydra composed; conf/ says what each k
 
 import dataclasses
 import difflib
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -181,12 +179,6 @@ def levels(load: Load) -> tuple[Level, ...]:
 def _whole(key: str, value: Any, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
         raise ConfigError(f"{key}={value}: give a whole number from 1 to {high}, or a list of them as in {key}=[1,16]")
-
-
-def workload_hash(config: Config) -> str:
-    """A short hash of all that decides what is asked; runs are compared only where it is equal."""
-    asked = {"api": config.engine.api, **dataclasses.asdict(config.workload)}
-    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def as_dict(config: Config) -> dict[str, Any]:

@@ -5,10 +5,10 @@ LoadgenError
 ├── ServerError     3   the server did not start, was not the one asked for, or died
 ├── ClusterError    4   a worker or a node was lost or could not be had
 ├── StorageError    5   results could not be written
-├── InvalidPoints   6   a Point may not be believed, or a gate failed
+├── Bug             1   a mistake of our own in a worker
 └── Interrupted   130 / 143   SIGINT / SIGTERM
 
-Anything else that escapes is our own bug: exit code 1.
+6 is a Point that may not be believed; anything else that escapes is our own bug: exit code 1.
 """
 
 import signal
@@ -26,7 +26,13 @@ class ConfigError(LoadgenError):
 
 
 class ServerError(LoadgenError):
+    """`log_tail`: the last lines of the server's log, where there are some."""
+
     exit_code = 3
+
+    def __init__(self, text: str, log_tail: str = "") -> None:
+        super().__init__(text)
+        self.log_tail = log_tail
 
 
 class ClusterError(LoadgenError):
@@ -35,6 +41,10 @@ class ClusterError(LoadgenError):
 
 class StorageError(LoadgenError):
     exit_code = 5
+
+
+class Bug(LoadgenError):
+    """A mistake of our own in another process, told by its last line."""
 
 
 class Interrupted(LoadgenError):

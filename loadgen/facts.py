@@ -18,7 +18,7 @@ from loadgen.window import Window
 NS_PER_MS = 1e6
 BINS = 20  # ten in each half: enough for a standard error, more than one request in each of them
 MSER_BINS = 20 * MSER_BATCH
-HEALTH_NAMES = ("t_ns", "duration_ns", "cpu_share", "gc_pause_max_ms", "descriptors")
+HEALTH_NAMES = ("t_ns", "duration_ns", "cpu_share", "gc_pause_max_ms", "descriptors", "descriptors_max")
 
 
 def gather(
@@ -62,13 +62,12 @@ def facts_of(
     concurrency: int | None,
     failed_share_max: float,
     short_share_max: float,
-    descriptors_max: int | None = None,
     **from_server: Any,
 ) -> Facts:
     """The facts of a Point: `cols` of requests.parquet, `health` of health.parquet, `window_ns` [start, end).
 
     No window is a whole run: its span is from the first request sent to the last output. `concurrency` is None in open
-    loop, `descriptors_max` the workers' limit of open files. `from_server` are the fields of Facts that rows cannot
+    loop. `from_server` are the fields of Facts that rows cannot
     tell: contradictions, not_proven, died, capacity_share.
     """
     whole_run = window_ns is None
@@ -89,7 +88,7 @@ def facts_of(
         chunks_per_read=_chunks_per_read(cols, sent),
         **_times(cols, sent & (cols["outcome"] == Outcome.OK)),
         **_steadiness(cols, *span_ns),
-        **_client(health, *span_ns, descriptors_max),
+        **_client(health, *span_ns),
         **from_server,
     )
 
@@ -136,15 +135,14 @@ def _steadiness(cols: Columns, start_ns: float, end_ns: float) -> dict[str, Any]
     }
 
 
-def _client(health: Columns, start_ns: float, end_ns: float, descriptors_max: int | None) -> dict[str, Any]:
+def _client(health: Columns, start_ns: float, end_ns: float) -> dict[str, Any]:
     """What the workers were doing, from the health rows that overlap the window; samples of all workers together."""
     inside = (health["t_ns"] > start_ns) & (health["t_ns"] - health["duration_ns"] < end_ns)
     lag_ms = health["loop_lag_ms"][np.repeat(inside, np.diff(health["loop_lag_ms_offsets"]))]
-    descriptors = _quantile(health["descriptors"][inside], 1)
     return {
         "loop_lag_p99_ms": _quantile(lag_ms, 0.99),
         "loop_lag_max_ms": _quantile(lag_ms, 1),
         "worker_cpu_p95": _quantile(health["cpu_share"][inside], 0.95),
         "gc_pause_max_ms": _quantile(health["gc_pause_max_ms"][inside], 1),
-        "descriptors_share": descriptors / descriptors_max if descriptors and descriptors_max else None,
+        "descriptors_share": _quantile((health["descriptors"] / health["descriptors_max"])[inside], 1),
     }

@@ -10,7 +10,6 @@ from loadgen import window
 from loadgen.config import Level, Load
 from loadgen.window import Measured
 from server.sim import faults, flags, profile, settings
-from server.sim.__main__ import SHIPPED_PROFILE
 from server.variant import ServerSpec, argv
 
 Durations = Callable[[int], float]
@@ -24,7 +23,7 @@ def simulated(spec: ServerSpec, max_tokens: int) -> Durations | None:
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             given = flags.build_parser(flags.version_of(words)).parse_args(words)
-        hardware = profile.parse(Path(given.sim_profile or SHIPPED_PROFILE).read_text(encoding="utf-8"))
+        hardware = profile.parse(Path(given.sim_profile or profile.SHIPPED).read_text(encoding="utf-8"))
         resolved = settings.resolve(given, spec.env, hardware, faults.parse([]))
     except (SystemExit, OSError, profile.ProfileError, settings.SettingsError):
         return None  # the start itself will say what is wrong, with the server's own words

@@ -12,9 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loadgen import cluster, config, errors, forecast, launch, point, prompts, report, resume, store, verdict
+from loadgen import cluster, config, engine, errors, forecast, launch, point, prompts, report, resume, store, verdict
 from loadgen.config import Config, Level
-from loadgen.errors import ClusterError, Interrupted, LoadgenError, ServerError, StorageError
+from loadgen.errors import (
+    Bug,
+    ClusterError,
+    ConfigError,
+    Interrupted,
+    LoadgenError,
+    ServerError,
+    StorageError,
+)
 from loadgen.forecast import Ladder
 from loadgen.interrupt import Stop, signals
 from loadgen.launch import Launched
@@ -44,25 +52,40 @@ class Collected:
 def run_all(collected: Collected) -> int:
     """Measure every run; the exit code. Raises LoadgenError where nothing could be started at all."""
     runs = order(collected.runs)
+    for run in runs:
+        engine.check_inputs(run.config)
     texts = [_prompts(run.config) for run in runs]
-    specs = [launch.server_spec(run.config, run.config.engine.kind) for run in runs]
+    # What engine=auto means is known with the cluster only; both meanings are checked, and shown by a dry run.
+    kinds = {"auto": ("sglang", "sim")}
+    planned = [
+        (run.config, engine.server_spec(run.config, kind))
+        for run in runs
+        for kind in kinds.get(run.config.engine.kind, (run.config.engine.kind,))
+    ]
     if any(run.config.launch.dry_run for run in runs):
-        print(report.dry_run(list(zip([run.config for run in runs], specs, strict=True))))
+        print(report.dry_run(planned))
         return 0
-    root = _root(collected)
-    runs = [dataclasses.replace(run, folder=root / run.folder.relative_to(collected.root)) for run in runs]
+    for run in runs:
+        if run.config.engine.kind == "sglang":
+            engine.require_weights(run.config, "sglang")
+    if len({run.config.cluster.address for run in runs}) > 1:
+        raise ConfigError("cluster.address differs between the runs of one command; give one")
     with cluster.opened(runs[0].config.cluster.address), signals() as stop:
-        return measure(runs, texts, root, stop, collected.command)
+        gpus = cluster.gpus_of_nodes()
+        cluster.require_one_node()
+        specs = [engine.server_spec(run.config, engine.resolve_engine(run.config, gpus)) for run in runs]
+        for run in runs:
+            cluster.require_cpus(run.config.cluster.workers or 1)
+        root = _root(collected)
+        runs = [dataclasses.replace(run, folder=root / run.folder.relative_to(collected.root)) for run in runs]
+        return measure(runs, specs, texts, root, stop, collected.command)
 
 
 def _root(collected: Collected) -> Path:
     """The folder of this command's results: a fresh one, or with resume=true the one of the same question."""
     asked = resume.question([(run.config, run.folder.relative_to(collected.root)) for run in collected.runs])
     if all(run.config.resume for run in collected.runs):
-        root = resume.find(collected.root, collected.chosen, asked)
-        if root != collected.root:
-            store.remove_empty(collected.root, [run.folder for run in collected.runs])
-        return root
+        return resume.find(collected.root, collected.chosen, asked)
     root = store.claim(collected.root, collected.chosen)
     resume.remember(root, asked, collected.command)
     return root
@@ -89,13 +112,15 @@ def _prompts(conf: Config) -> tuple[Prompt, ...]:
     return found
 
 
-def measure(runs: Sequence[Run], texts: Sequence[tuple[Prompt, ...]], root: Path, stop: Stop, command: str) -> int:
+def measure(
+    runs: Sequence[Run],
+    specs: Sequence[ServerSpec],
+    texts: Sequence[tuple[Prompt, ...]],
+    root: Path,
+    stop: Stop,
+    command: str,
+) -> int:
     """Measure `runs` in their order on the open cluster, less what is VALID already; the exit code."""
-    cluster.require_one_node()
-    gpus = cluster.gpus_of_nodes()
-    specs = [launch.server_spec(run.config, launch.resolve_engine(run.config, gpus)) for run in runs]
-    for run in runs:
-        cluster.require_cpus(run.config.cluster.workers or 1)
     grid = Grid(root, stop, resume.done(root))
     with Progress(runs[0].config.output.quiet) as progress:
         progress.line(report.plan_text([run.config for run in runs], specs, root, _estimate_s(runs, specs)))
@@ -131,6 +156,7 @@ class Grid:
     stop: Stop
     valid: set[resume.Key]
     launched: Launched | None = None
+    failed: tuple[ServerSpec, int, LoadgenError] | None = None  # the last start that failed
     codes: list[int] = field(default_factory=list)
 
     def run(self, run: Run, spec: ServerSpec, found: tuple[Prompt, ...], progress: Progress) -> None:
@@ -141,15 +167,20 @@ class Grid:
             self.stop.check()
             try:
                 launched = self._serve(run, spec, progress)
-            except ServerError as error:
+            except Interrupted as interrupted:
+                self._ledger(run, level, 0, verdict.as_json(verdict.interrupted(interrupted.signum)))
+                raise
+            except (ServerError, ClusterError, ConfigError, Bug) as error:
+                progress.warn(f"{run.config.variant.name}: {error}{_indented(error)}")
                 for left in levels[place:]:
-                    self._fail(run, left, error, progress)
+                    self._fail(run, left, error)
                 return
             ladder.warm_up_s, ladder.measured = launched.warm_up_s, launched.measured
             try:
                 done, code = point.measure(launched, run.config, level, run.folder, found, ladder, progress, self.stop)
             except ClusterError as error:
-                self._fail(run, level, error, progress)
+                progress.warn(f"FAILED at concurrency {level.concurrency}: {error}")
+                self._fail(run, level, error)
                 self.end(progress)
                 continue
             self._keep(run, level, done, code, progress)
@@ -159,7 +190,13 @@ class Grid:
         """The server that `run` asks for: the running one where it is the same, else a fresh one."""
         if self.launched is None or (self.launched.spec, self.launched.block) != (spec, run.config.block):
             self.end(progress)
-            self.launched = launch.start(spec, run.config, run.folder, progress, self.stop)
+            if self.failed and self.failed[:2] == (spec, run.config.block):
+                raise self.failed[2]  # the same server would fail again, after as long a wait
+            try:
+                self.launched = launch.start(spec, run.config, run.folder, progress, self.stop)
+            except (ServerError, ClusterError) as error:
+                self.failed = (spec, run.config.block, error)
+                raise
         return self.launched
 
     def _keep(self, run: Run, level: Level, done: dict[str, Any], code: int, progress: Progress) -> None:
@@ -170,10 +207,9 @@ class Grid:
         if judged["status"] == verdict.FAILED:
             self.end(progress)  # whatever state it is in, the next Point starts with a fresh one
 
-    def _fail(self, run: Run, level: Level, error: LoadgenError, progress: Progress) -> None:
+    def _fail(self, run: Run, level: Level, error: LoadgenError) -> None:
         """A Point that could not even be begun: a ledger line and no folder."""
-        progress.warn(f"FAILED at concurrency {level.concurrency}: {error}")
-        rule = "server" if isinstance(error, ServerError) else "cluster"
+        rule = {3: "server", 4: "cluster", 2: "configuration"}.get(error.exit_code, "bug")
         judged = {"status": verdict.FAILED, "reasons": [{"rule": rule, "measured": str(error)}]}
         self._ledger(run, level, error.exit_code, judged)
 
@@ -211,8 +247,13 @@ class Grid:
     def end(self, progress: Progress) -> None:
         """Stop the running server, if any, and check that it is gone."""
         launched, self.launched = self.launched, None
-        if launched:
-            launch.end(launched, progress)
+        if launched and not launch.end(launched, progress):
+            self.codes.append(ServerError.exit_code)
+
+
+def _indented(error: LoadgenError) -> str:
+    """The log's tail that came with an error, each line set in."""
+    return "".join(f"\n    {line}" for line in getattr(error, "log_tail", "").splitlines())
 
 
 def _words(reason: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ It watches its own process and loop only. It must not know of requests: their co
 
 import asyncio
 import gc
+import resource
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from time import monotonic_ns, perf_counter_ns, process_time_ns
@@ -22,6 +23,7 @@ class Health:
     def __init__(self, start_ns: int) -> None:
         self._start_ns = start_ns
         self._process = psutil.Process()
+        self._descriptors_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._lag_ms: list[float] = []
         self._gc_began = self._gc_max = 0
         self._last_ns, self._last_cpu_ns = monotonic_ns(), process_time_ns()
@@ -54,6 +56,7 @@ class Health:
             "cpu_share": used / duration,
             "rss_bytes": self._process.memory_info().rss,
             "descriptors": self._process.num_fds(),
+            "descriptors_max": self._descriptors_max,
             "gc_pause_max_ms": pause / 1e6,
             **counts,
         }

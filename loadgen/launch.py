@@ -7,23 +7,23 @@ import dataclasses
 import secrets
 import subprocess
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadgen import checks, cluster, config, prompts, record, store, worker
+from loadgen import cluster, config, prompts, record, store, worker
 from loadgen.config import Config, Load
-from loadgen.errors import ClusterError, ConfigError, ServerError
+from loadgen.errors import ClusterError, ServerError
 from loadgen.interrupt import Stop
 from loadgen.plan import WARM_UP_REQUESTS
 from loadgen.progress import Progress
 from loadgen.window import Measured
-from server.variant import ServerSpec, SpecError, check, spec_mode
+from server.variant import ServerSpec, parse_version, spec_mode
 
 ACTOR_S_MAX = 10.0  # a question that it answers from memory
 STOP_S_MAX = 200.0  # the server's own drain, TERM, KILL, and the port free again
+PLACED_S_MAX = 60.0  # GPUs that others hold do not come free by waiting
 START_SLACK_S = 30.0  # the actor itself ends the wait at ready_s_max; this is for the call
 PROBE_S_MAX = 30.0  # an external server answers the actor within 10 s or counts as not there
 WARM_UP_S_MAX = 600.0
@@ -42,7 +42,9 @@ class Launched:
     folder: Path
     stem: str  # "" or "_2": a second launch of the same run has files of its own
     warm_up_s: float = 0.0
-    measured: list[Measured] = field(default_factory=list)
+    measured: list[Measured] = field(default_factory=list)  # of the workload that `measured_hash` names
+    measured_hash: str = ""
+    metrics: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def simulated(self) -> bool:
@@ -56,51 +58,15 @@ class Launched:
         return float(told or self.spec.sim_speed) if self.simulated else None
 
     @property
+    def tells_verify_steps(self) -> bool:
+        """Whether chat can be asked for each request's verify steps (SGLang 0.5.19 and later)."""
+        known = self.spec.engine in ("sglang", "sim") and self.spec_mode != "none"
+        return known and parse_version(self.endpoint.get("version") or self.spec.version) >= (0, 5, 19)
+
+    @property
     def spec_mode(self) -> str:
         """What the variant means on this engine version."""
         return spec_mode(self.spec.args, self.spec.env, self.endpoint.get("version") or self.spec.version)
-
-
-def server_spec(conf: Config, kind: str) -> ServerSpec:
-    """What decides a Launch's server, checked; `kind` is the engine (auto is checked like sim). Raises ConfigError."""
-    spec = ServerSpec(
-        engine="sim" if kind == "auto" else kind,
-        variant=conf.variant.name,
-        args=conf.variant.args,
-        env=conf.variant.env,
-        model_name=conf.model.name,
-        model_path=conf.model.path,
-        draft_path=conf.model.draft_path,
-        tp=conf.model.tp,
-        python=conf.variant.python or conf.engine.python,
-        version=conf.engine.version,
-        sim_speed=conf.engine.sim_speed,
-        sim_profile=str(Path(conf.engine.profile).absolute()) if conf.engine.profile else None,
-        api_key_env=conf.engine.api_key_env,
-        ready_s_max=conf.engine.ready_s_max,
-        url=conf.engine.url.rstrip("/") if conf.engine.url else None,
-    )
-    try:
-        check(spec)
-    except SpecError as error:
-        raise ConfigError(f"variant {spec.variant}: {error}") from None
-    return spec
-
-
-def resolve_engine(conf: Config, gpus: Sequence[int]) -> str:
-    """The engine by the GPUs of each node: for auto, enough on one means sglang and none anywhere sim.
-
-    Raises ConfigError naming both numbers where there are some but too few, or where a real start lacks weights.
-    """
-    kind, best = conf.engine.kind, max(gpus, default=0)
-    if kind == "auto":
-        kind = "sglang" if best > 0 else "sim"
-    if kind == "sglang":
-        if best < conf.model.tp:
-            asked = f"{conf.model.name} needs model.tp={conf.model.tp} GPUs on one node, the best has {best}"
-            raise ConfigError(f"{asked}; set model.tp, or add engine=sim")
-        checks.require_weights(conf)
-    return kind
 
 
 def start(spec: ServerSpec, conf: Config, folder: Path, progress: Progress, stop: Stop) -> Launched:
@@ -138,6 +104,12 @@ def _suffix(count: int) -> str:
 def _ready(server: cluster.Server, spec: ServerSpec, progress: Progress, stop: Stop) -> dict[str, Any]:
     """Wait for the proven endpoint, showing the log's milestones meanwhile."""
     begun = time.monotonic()
+    try:
+        server.ask("progress", stop=stop, wait_s_max=PLACED_S_MAX)
+    except ClusterError as error:
+        raise ClusterError(
+            f"{spec.variant}: no place for the server in the cluster ({error}); are GPUs taken?"
+        ) from None
     starting = server.send("start")
     wait_s_max = PROBE_S_MAX if spec.engine == "external" else spec.ready_s_max + START_SLACK_S
     while not cluster.is_done(starting, READY_POLL_S):
@@ -149,8 +121,7 @@ def _ready(server: cluster.Server, spec: ServerSpec, progress: Progress, stop: S
         progress.phase(f"{spec.variant}: starting, {waited:.0f} s: {server.ask('progress', stop=stop)}")
     endpoint: dict[str, Any] = cluster.result(starting, stop, wait_s_max, "the server's actor")
     if not endpoint["ok"]:
-        tail = "\n".join(f"    {line}" for line in (endpoint.get("log_tail") or "").splitlines())
-        raise ServerError(f"{spec.variant}: {endpoint['reason']}" + (f"\n{tail}" if tail else ""))
+        raise ServerError(f"{spec.variant}: {endpoint['reason']}", endpoint.get("log_tail") or "")
     return endpoint
 
 
@@ -212,7 +183,7 @@ def _warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
         limits=limits(load),
         identity={},
         api_key_env=conf.engine.api_key_env,
-        ca_file=conf.engine.ca_file,
+        ca_file=launched.spec.ca_file,
         keep_text=False,
     )
     crew = cluster.hire([shard], load, 0.0, True, None)
@@ -250,26 +221,33 @@ def limits(load: Load) -> worker.Limits:
     )
 
 
-def end(launched: Launched, progress: Progress) -> None:
-    """Stop the server, say what could not be cleaned, keep its metrics. Never raises for a server already gone."""
+def end(launched: Launched, progress: Progress) -> bool:
+    """Stop the server and keep its metrics; whether all of it is gone. Never raises for a server already gone."""
     ours = launched.spec.engine != "external"
     progress.phase(f"{launched.spec.variant}: {'stopping the server' if ours else 'done'}")
-    rows: list[dict[str, Any]] = []
+    clean = False
     try:
-        # An actor that does not answer this soon will not stop anything either: its guard will.
-        rows = launched.server.ask("telemetry", wait_s_max=ACTOR_S_MAX)
+        collect(launched)
         stopped = launched.server.ask("stop", wait_s_max=STOP_S_MAX)
-        if not stopped["clean"]:
-            progress.warn(f"warning: left behind by {launched.spec.variant}: {', '.join(stopped['left'])}")
+        clean = bool(stopped["clean"])
+        if not clean:
+            progress.warn(f"left behind by {launched.spec.variant}: {', '.join(stopped['left'])}")
     except ClusterError as error:
-        progress.warn(f"warning: the server's actor could not stop it ({error}); its guard ends it")
+        progress.warn(f"the server's actor could not stop it ({error}); its guard ends it")
     launched.server.end()
-    if launched.endpoint:
-        keep_metrics(launched, rows)
+    return clean
 
 
-def keep_metrics(launched: Launched, rows: Sequence[dict[str, Any]]) -> None:
-    """server_metrics.parquet: what /metrics said, once a second, in long form."""
+def collect(launched: Launched) -> None:
+    """Write what /metrics has said so far: server_metrics.parquet, once a second, in long form."""
+    if not launched.endpoint:
+        return
+    # An actor that does not answer this soon will not stop anything either: its guard will.
+    launched.metrics += launched.server.ask("telemetry", wait_s_max=ACTOR_S_MAX)
+    _keep_metrics(launched)
+
+
+def _keep_metrics(launched: Launched) -> None:
     constant = {
         "launch_id": launched.id,
         "variant": launched.spec.variant,
@@ -282,6 +260,6 @@ def keep_metrics(launched: Launched, rows: Sequence[dict[str, Any]]) -> None:
             "utc": datetime.fromtimestamp(row["t_utc_ns"] / 1e9, UTC),
             **{name: row[name] for name in ("t_mono_ns", "name", "labels", "value")},
         }
-        for row in rows
+        for row in launched.metrics
     ]
     store.write_parquet(launched.folder / f"server_metrics{launched.stem}.parquet", table, record.SERVER_METRICS)

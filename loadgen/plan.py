@@ -88,13 +88,8 @@ def payload(plan: Plan, seq: int, api: str, model_id: str) -> dict[str, Any]:
     return {**body, **asked, **plan.body}
 
 
-def streams(concurrency: int, workers: int, worker: int) -> int:
-    """How many of `concurrency` streams worker `worker` of `workers` holds; over all workers they add up exactly."""
-    return concurrency // workers + (worker < concurrency % workers)
-
-
 def slots(concurrency: int, workers: int, worker: int) -> range:
-    """The numbers of the streams that `worker` holds, of 0 .. concurrency - 1."""
+    """The numbers of the streams that `worker` holds, of 0 .. concurrency - 1; over all workers they add up exactly."""
     return range(worker, concurrency, workers)
 
 

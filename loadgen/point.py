@@ -3,15 +3,15 @@
 Whole or not at all: what a Point's folder holds counts only with its point.json, which is written last.
 """
 
+import dataclasses
 import os
-import resource
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadgen import cluster, config, launch, prompts, record, store, summary, verdict, window, worker
+from loadgen import cluster, launch, prompts, record, store, summary, verdict, window, worker
 from loadgen.columns import columns
 from loadgen.config import Config, Level
 from loadgen.errors import ClusterError
@@ -26,6 +26,8 @@ from loadgen.watch import Watch, observe
 from loadgen.window import Expected, Measured, Window
 from server.variant import contradictions
 
+INFO_S_MAX = 20.0  # /server_info of a busy server
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -37,6 +39,7 @@ class Cell:
     folder: Path
     identity: Mapping[str, Any]
     expected: Expected
+    flushed: bool  # the server emptied its cache and its totals of speculation before the Point
 
     @property
     def counted(self) -> bool:
@@ -63,10 +66,15 @@ def measure(
 
     Raises ClusterError when the server's actor or the board is lost, StorageError when results cannot be written.
     """
+    asked = prompts.digest(conf, found)
+    if launched.measured_hash != asked:
+        launched.measured_hash, launched.measured = asked, []
     expected = window.expect(level.concurrency, launched.warm_up_s, launched.measured)
     place = store.new_folder(folder, f"c{level.concurrency}")
-    cell = Cell(launched, conf, level, place, _identity(launched, conf, level, place), expected)
-    progress.phase("cache flushed, workers starting" if launched.server.ask("flush", stop=stop) else "workers starting")
+    identity = _identity(launched, conf, level, place, asked)
+    progress.phase("flushing the cache")
+    flushed = bool(launched.server.ask("flush", stop=stop))
+    cell = Cell(launched, conf, level, place, identity, expected, flushed)
     crew = cluster.hire(_shards(cell, found), conf.load, cell.stagger_s, cell.counted, place)
     try:
         watch = observe(crew, launched, _shower(cell, ladder, progress), stop)
@@ -75,7 +83,7 @@ def measure(
     return _conclude(cell, watch)
 
 
-def _identity(launched: Launched, conf: Config, level: Level, folder: Path) -> dict[str, Any]:
+def _identity(launched: Launched, conf: Config, level: Level, folder: Path, asked: str) -> dict[str, Any]:
     """The identity columns of every row of the Point."""
     return {
         "study": conf.study,
@@ -87,13 +95,13 @@ def _identity(launched: Launched, conf: Config, level: Level, folder: Path) -> d
         "sim_speed": launched.sim_speed,
         "model": conf.model.name,
         "workload": conf.workload.name,
-        "workload_hash": config.workload_hash(conf),
+        "workload_hash": asked,
         "block": conf.block,
         "concurrency": level.concurrency,
         "rate": None,
         "point_id": f"{launched.id}-{folder.name}",
         "launch_id": launched.id,
-        "started_at": datetime.now(UTC),
+        "started_at": None,  # known when the board gives the start
     }
 
 
@@ -102,6 +110,8 @@ def _shards(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
     conf, launched = cell.conf, cell.launched
     count = min(conf.cluster.workers or 1, cell.level.concurrency)
     plan = prompts.plan(conf.workload, found, conf.block, cell.level.requests)
+    if launched.tells_verify_steps and conf.engine.api == "chat":
+        plan = dataclasses.replace(plan, body={"return_spec_tokens_details": True, **plan.body})
     return [
         worker.Shard(
             worker=number,
@@ -158,60 +168,69 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
         advice = "read the outcomes in requests.parquet and the server's log"
         judged = verdict.failed("window", watch.board["reason"] or "not reached", None, advice, ClusterError.exit_code)
     if judged is None:
-        cols = columns(rows)
-        told = cell.launched.server.ask("info") or {}
-        numbers = _summary(cell, cols, span, told)
-        judged = _judge(cell, cols, health, span, told)
+        expected_rows = sum(told["sent"] + told["unsent"] for told in watch.returned.values())
+        assert len(rows) == expected_rows, f"{len(rows)} rows of {expected_rows} requests in {cell.folder}"
+        judged, numbers = _judge(cell, columns(rows), health, span)
         if watch.board["duration_s"]:
             cell.launched.measured.append(Measured(cell.level.concurrency, watch.board["duration_s"]))
-    point = _content(cell, span, judged, numbers)
+    point = _content(cell, watch.board, judged, numbers)
     store.commit_point(cell.folder, rows, health, point)
+    launch.collect(cell.launched)
     return point, judged.exit_code
 
 
-def _summary(cell: Cell, cols: Mapping[str, Any], span: Window | None, told: Mapping[str, Any]) -> dict[str, Any]:
-    states = told.get("internal_states") or [{}]
-    average = states[0].get("avg_spec_accept_length") if isinstance(states[0], dict) else None
-    return summary.summarize(
-        dict(cols),
-        span.start_ns if span else 0,
-        span.end_ns if span else 0,
-        concurrency=cell.level.concurrency,
-        gpus=cell.launched.spec.tp,
-        whole_run=cell.counted,
-        accept_length=float(average) if average else None,
-        accept_source="server_average" if average else None,
-    )
-
-
 def _judge(
-    cell: Cell,
-    cols: Mapping[str, Any],
-    health: list[dict[str, Any]],
-    span: Window | None,
-    told: Mapping[str, Any],
-) -> Verdict:
-    seed = cell.launched.endpoint.get("seed")
-    died = None
-    if seed is not None and told.get("random_seed") not in (None, seed):
-        died = f"another server answers (seed {told.get('random_seed')}, ours has {seed})"
-    wrong, unproven = contradictions(cell.launched.spec, told, cell.level.concurrency)
+    cell: Cell, cols: dict[str, Any], health: list[dict[str, Any]], span: Window | None
+) -> tuple[Verdict, dict[str, Any]]:
+    """The verdict and the numbers of a Point that ran to its end. A server of ours proves itself once more."""
+    launched, ours = cell.launched, cell.launched.spec.engine != "external"
+    told = launched.server.ask("info", wait_s_max=INFO_S_MAX)
+    wrong, unproven = contradictions(launched.spec, told, cell.level.concurrency)
     facts = gather(
-        dict(cols),
+        cols,
         health,
         span,
         cell.conf.load,
         cell.level.concurrency,
         wrong,
         unproven,
-        descriptors_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        died=died,
+        proof_needed=ours,
+        died=_impostor(launched, told) if ours else None,
     )
-    return verdict.judge(facts)
+    return verdict.judge(facts), _summary(cell, cols, span, told or {})
 
 
-def _content(cell: Cell, span: Window | None, judged: Verdict, numbers: dict[str, Any] | None) -> dict[str, Any]:
+def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
+    """What is wrong when the server that answers at the end is not provably the one that was started."""
+    if told is None:
+        return "it did not answer /server_info at the end"
+    seed = launched.endpoint["seed"]
+    if told.get("random_seed") != seed:
+        return f"another server answers: its seed is {told.get('random_seed')}, ours has {seed}"
+    return None
+
+
+def _summary(cell: Cell, cols: dict[str, Any], span: Window | None, told: Mapping[str, Any]) -> dict[str, Any]:
+    states = told.get("internal_states") or [{}]
+    average = states[0].get("avg_spec_accept_length") if isinstance(states[0], dict) else None
+    # Without a flush the server's average holds earlier levels too.
+    accept = float(average) if average and cell.flushed else None
+    return summary.summarize(
+        cols,
+        span.start_ns if span else 0,
+        span.end_ns if span else 0,
+        concurrency=cell.level.concurrency,
+        gpus=cell.launched.spec.tp if cell.launched.spec.engine != "external" else told.get("tp_size"),
+        whole_run=cell.counted,
+        accept_length=accept,
+        accept_source="server_average" if accept else None,
+    )
+
+
+def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dict[str, Any] | None) -> dict[str, Any]:
     """The content of point.json."""
+    span: Window | None = board["window"]
+    begun_ns = board["start_utc_ns"]
     conf, stem = cell.conf, cell.launched.stem
     beside = os.path.relpath(cell.launched.folder, cell.folder)
     how = span.how if span else "whole run" if cell.counted else "no window was reached"
@@ -219,9 +238,11 @@ def _content(cell: Cell, span: Window | None, judged: Verdict, numbers: dict[str
     return {
         "schema_version": record.SCHEMA_VERSION,
         **{name: value for name, value in cell.identity.items() if name not in ("concurrency", "rate")},
+        "started_at": datetime.fromtimestamp(begun_ns / 1e9, UTC) if begun_ns else None,
+        "model_id": cell.launched.endpoint.get("model_id"),
+        "cache_flushed": cell.flushed,
         "load": {"kind": conf.load.kind, "concurrency": cell.level.concurrency, "requests": cell.level.requests},
         "tags": conf.tags,
-        "slo": {"ttft_p99_ms": conf.slo.ttft_p99_ms, "tpot_p99_ms": conf.slo.tpot_p99_ms},
         "window": {
             "start_s": span.start_ns / 1e9 if span else None,
             "end_s": span.end_ns / 1e9 if span else None,

@@ -3,13 +3,14 @@
 Reads text, gives Prompts and warnings. Knows nothing of servers; ids and kinds are what the dataset's rows carry.
 """
 
+import hashlib
 import importlib.resources
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from loadgen.config import Workload
+from loadgen.config import Config, Workload
 from loadgen.errors import ConfigError
 from loadgen.plan import WARM_UP_REQUESTS, Plan, Prompt, rounds
 
@@ -56,6 +57,17 @@ def plan(workload: Workload, prompts: tuple[Prompt, ...], block: int, requests: 
         requests=requests,
         body=workload.body,
     )
+
+
+def digest(conf: Config, prompts: tuple[Prompt, ...]) -> str:
+    """A short hash of all that decides what is asked, texts included; runs are compared only where it is equal."""
+    workload = conf.workload
+    asked = {
+        "api": conf.engine.api,
+        "prompts": [(prompt.kind, prompt.messages) for prompt in prompts],
+        **{name: getattr(workload, name) for name in ("max_tokens", "ignore_eos", "temperature", "seed", "body")},
+    }
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def warm_up(workload: Workload, seed: int) -> Plan:

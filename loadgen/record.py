@@ -140,6 +140,7 @@ HEALTH = (
     Column("cpu_share", "float64", "CPU seconds of the process a second"),
     Column("rss_bytes", "int64", "resident memory of the process"),
     Column("descriptors", "int32", "open file descriptors"),
+    Column("descriptors_max", "int64", "the process's limit of them"),
     Column("gc_pause_max_ms", "float64", "longest garbage collection in the interval"),
 )
 

@@ -65,7 +65,8 @@ def private(error: str | None, texts: Sequence[str], key: str | None) -> str | N
     for at in range(0, len(error) - ECHO_CHARS + 1, ECHO_CHARS // 2):
         piece = error[at : at + ECHO_CHARS]
         if any(piece in text for text in texts):
-            return error[: max(0, at - ECHO_CHARS // 2)] + "... (the request's own text)"
+            error = error[: max(0, at - ECHO_CHARS // 2)] + "... (the request's own text)"
+            break
     return error[:MAX_ERROR_CHARS]
 
 

@@ -12,9 +12,10 @@ from loadgen.errors import ConfigError
 SECRET_KEY = re.compile(
     r"(^|[_.-])(api_?key|token|secret|passw(or)?d|credentials?|authorization|bearer)$", re.IGNORECASE
 )
+# Prefixes of well-known keys with the length of one behind them, and headers.
 SECRET_VALUE = re.compile(
-    r"(?:^|[\s'\"=:,{\[])(?:sk-|hf_|ghp_|xox[bp]-|AKIA)[A-Za-z0-9_-]{6,}|bearer\s+\S{6,}|authorization['\"]?\s*[:=]",
-    re.IGNORECASE,
+    r"\bsk-[A-Za-z0-9_-]{6,}|\bhf_[A-Za-z0-9]{20,}|\bghp_[A-Za-z0-9]{20,}|\bxox[bp]-[A-Za-z0-9-]{10,}|\bAKIA[A-Z0-9]{12,}"
+    r"|(?i:bearer\s+\S{6,}|authorization['\"]?\s*[:=])"
 )
 
 

@@ -93,7 +93,7 @@ class RowWriter:
                 _write_all(self._descriptor, batch.serialize())
 
     def append_with_texts(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """The same for rows that may carry their answer's `text`: that goes to TEXTS beside the stream, one line each."""
+        """The same for rows that may carry their answer's `text`, which goes to TEXTS beside the stream."""
         texts = [{name: row[name] for name in ("seq", "prompt_id", "text")} for row in rows if row.get("text")]
         self.append([{name: value for name, value in row.items() if name != "text"} for row in rows])
         if texts:
@@ -250,11 +250,3 @@ def folder_name(text: str) -> str:
     """One folder level for any text: other characters become `-`, and no leading `.` or `_` hides it from readers."""
     plain = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in text)
     return plain.lstrip("._-")[:FOLDER_NAME_CHARS_MAX] or "unnamed"
-
-
-def free_bytes(folder: Path) -> int:
-    """Bytes that we may still write where `folder` is, or will be."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    with reported(folder, "look at"):
-        usage = os.statvfs(existing)
-    return usage.f_bavail * usage.f_frsize

@@ -58,6 +58,7 @@ class Facts:
     chunks_per_read: float | None = None
     contradictions: tuple[tuple[str, Any, Any], ...] = ()  # (flag, asked, told)
     not_proven: tuple[str, ...] = ()  # what the server does not tell
+    proof_needed: bool = True  # false for a server that is not ours: nothing is claimed of it
     died: str | None = None  # how the server ended, when it did
 
 
@@ -123,7 +124,7 @@ def _steady(f: Facts) -> list[Finding]:
     errors = "unknown" if f.halves_standard_errors is None else f"{abs(f.halves_standard_errors):.1f}"
     note = f" and {HALVES_STANDARD_ERRORS_MAX:.0f} standard errors, here {errors}"
     advice = "the server was still warming up or slowing down; make the window longer (load.window_durations)"
-    ok = None if f.whole_run else f.steady
+    ok = None if f.whole_run else bool(f.steady)  # no tokens to compare is not steady
     return [Finding("steady", difference, HALVES_DIFFERENCE_MAX, "share", ok, advice, note=note)]
 
 
@@ -192,8 +193,9 @@ def _server(f: Facts) -> list[Finding]:
         Finding("server", f"{flag} = {told}", f"{flag} = {asked}", "", False, advice)
         for flag, asked, told in f.contradictions
     ]
-    quiet = "the server does not tell it; it does not count"
-    return wrong + [Finding("not_proven", flag, None, "", None, quiet) for flag in f.not_proven]
+    quiet = "the server does not tell it" + ("" if f.proof_needed else ", and nothing is claimed of it")
+    ok = False if f.proof_needed else None
+    return wrong + [Finding("not_proven", flag, None, "", ok, quiet) for flag in f.not_proven]
 
 
 def _alive(f: Facts) -> list[Finding]:
@@ -289,8 +291,3 @@ def margin(finding: Mapping[str, Any], where: str = "") -> str:
     shown_only = "; not judged" if finding.get("ok", False) is None else ""
     bound = "at least" if finding.get("at_least") else "limit" if isinstance(limit, int | float) else "asked"
     return f"{shown} ({bound} {text(limit, unit)}{finding.get('note', '')}{shown_only})"
-
-
-def margins_line(verdict: Verdict) -> str:
-    """How clean a clean Point is, all in one line."""
-    return " · ".join(margin(asdict(finding)) for finding in verdict.margins if finding.measured is not None)

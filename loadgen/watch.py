@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from loadgen import cluster, verdict
@@ -16,6 +16,8 @@ SERVER_LOOK_S = 1.0  # how often it asks whether the server lives: a death is kn
 SILENCE_S_MAX = 6.0  # a worker beats once a second; five missing beats are a lost worker
 WORKERS_START_S_MAX = 60.0  # processes and imports on a busy machine
 END_S_MAX = 12.0  # from the word to stop until all rows are written
+ANSWER_S_MAX = 10.0  # the server's actor answers from memory
+OVERLOADED = "its node is gone, frozen or overloaded; look at it, then run again"
 
 
 @dataclass
@@ -24,6 +26,7 @@ class Watch:
 
     board: dict[str, Any]
     health: list[dict[str, Any]]
+    returned: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # what each worker says of itself
     failed: Verdict | None = None
     died_ns: int | None = None  # nanoseconds since the Point began
 
@@ -34,24 +37,29 @@ def observe(crew: cluster.Crew, launched: Launched, show: Callable[[Mapping[str,
     begun = asked = time.monotonic()
     deadline: float | None = None
     while True:
-        _, lost, over = crew.ended(LOOK_S)
+        watch.returned, lost, over = crew.ended(LOOK_S)
         watch.board = crew.look()
         watch.health += watch.board["health"]
         show(watch.board)
         now = time.monotonic()
-        if watch.failed is None and now - asked >= SERVER_LOOK_S:
+        if watch.failed is None and (over or now - asked >= SERVER_LOOK_S):
             asked = now
             watch.failed = _server_failed(watch, launched)
         watch.failed = watch.failed or _ended_by(watch.board, lost, now - begun, stop)
-        if watch.failed and deadline is None:
-            deadline = now + END_S_MAX
+        if watch.failed and not watch.board["reason"]:
             crew.stop(watch.failed.reasons[0].rule)
-        if over or (deadline is not None and now > deadline):
+        if watch.board["reason"] and deadline is None:
+            deadline = now + END_S_MAX
+        if over:
+            return watch
+        if deadline is not None and now > deadline:
+            late = f"not all workers returned within {END_S_MAX:g} s of the end"
+            watch.failed = watch.failed or verdict.failed("worker_lost", late, None, OVERLOADED, ClusterError.exit_code)
             return watch
 
 
 def _server_failed(watch: Watch, launched: Launched) -> Verdict | None:
-    look = launched.server.ask("look")
+    look = launched.server.ask("look", wait_s_max=ANSWER_S_MAX)
     if look["alive"]:
         return None
     watch.died_ns = watch.board["t_ns"]
@@ -69,8 +77,8 @@ def _ended_by(board: Mapping[str, Any], lost: Mapping[int, LoadgenError], since_
         return verdict.failed("worker_lost", f"worker {number}: {error}", None, advice, error.exit_code)
     for number, silent_s in board["silent_s"].items():
         if started and silent_s > SILENCE_S_MAX:
-            advice = "its node is gone, frozen or overloaded; look at it, then run again"
-            return verdict.failed("worker_lost", f"worker {number}: silent for {silent_s:.0f} s", None, advice, code)
+            silent = f"worker {number}: silent for {silent_s:.0f} s"
+            return verdict.failed("worker_lost", silent, None, OVERLOADED, code)
     if not started and since_s > WORKERS_START_S_MAX:
         advice = "look for memory or processes that are short on the nodes"
         return verdict.failed("workers", f"not all were there after {since_s:.0f} s", None, advice, code)

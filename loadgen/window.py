@@ -90,7 +90,7 @@ def expect(concurrency: int, warm_up_s: float, before: Sequence[Measured]) -> Ex
         return Expected(warm_up_s, "the warm-up's")
     last = before[-1]
     growth = _exponent(before[-2], last) if len(before) > 1 else 0.0
-    factor = max(1.0, (concurrency / last.concurrency) ** growth)
+    factor = (concurrency / last.concurrency) ** growth
     return Expected(last.duration_s * factor, f"level {last.concurrency}'s times {factor:.2f}")
 
 

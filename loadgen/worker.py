@@ -4,11 +4,13 @@ It must not know of Ray, files or verdicts: it is given `tell` (to the board) an
 """
 
 import asyncio
+import dataclasses
 import gc
 import os
 import socket
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from loadgen.run import BOARD_SILENCE_S_MAX, Run, Tell, Write, call, result
@@ -19,6 +21,7 @@ from loadgen.trace import Limits, Trace
 __all__ = ["BOARD_SILENCE_S_MAX", "Limits", "Shard", "drive"]
 
 COLLECT_AT = (20_000, 50, 1000)  # a full collection takes tens of ms; young ones find what the exchanges leave behind
+NS = 1_000_000_000
 READY_BEAT_S = 0.05  # while waiting for the start: all workers begin together, none may hear of it late
 
 
@@ -35,9 +38,12 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
     gc.set_threshold(*COLLECT_AT)
     try:
         async with session(shard.limits, shard.ca_file, key) as http:
-            start_ns, reason = await _ready(shard, tell, clock)
-            if start_ns is None:
+            start_utc_ns, reason = await _ready(shard, tell)
+            if start_utc_ns is None:
                 return result(shard, reason)
+            start_ns = start_utc_ns - (time.time_ns() - clock())
+            begun = {**shard.identity, "started_at": datetime.fromtimestamp(start_utc_ns / NS, UTC)}
+            shard = dataclasses.replace(shard, identity=begun)
             address = url(shard.base_url, shard.api)
 
             async def ask(headers: dict[str, str], body: bytes, trace: Trace) -> Trace:
@@ -49,8 +55,8 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
         gc.unfreeze()
 
 
-async def _ready(shard: Shard, tell: Tell, clock: Callable[[], int]) -> tuple[int | None, str]:
-    """The start on the monotonic clock (ns), or None and why there is none."""
+async def _ready(shard: Shard, tell: Tell) -> tuple[int | None, str]:
+    """The start on the wall clock (ns), the same for all workers; or None and why there is none."""
     beat = {"worker": shard.worker, "phase": "ready", "host": socket.gethostname(), "pid": os.getpid()}
     while True:
         answer, trouble = await call(tell, beat)
@@ -59,5 +65,5 @@ async def _ready(shard: Shard, tell: Tell, clock: Callable[[], int]) -> tuple[in
         if answer.get("go") is False:
             return None, "stopped before the start"
         if (start_utc_ns := answer.get("start_utc_ns")) is not None:
-            return start_utc_ns - (time.time_ns() - clock()), ""
+            return start_utc_ns, ""
         await asyncio.sleep(READY_BEAT_S)

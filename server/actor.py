@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 import ray
 
 from server import gpu, ports, variant
-from server.ask import ask, base_url, redacted
-from server.process import Running, StartError, death, launch, progress, tail
+from server.ask import Access, ask, base_url, redacted
+from server.process import Running, StartError, death, launch, progress
 from server.provenance import provenance
 from server.ready import Ready, first_model, wait_ready
 from server.spec import ServerSpec, SpecError
-from server.stop import StopReport, stop
-from server.telemetry import Sampler, page, totals
+from server.stop import StopReport, leftovers, stop
+from server.telemetry import Sampler
 
 # An external server is asked for at most this long in all; it may be far away, or no SGLang.
 PROBE_S_MAX = 10.0
@@ -32,7 +32,6 @@ ASK_S = 10.0
 FLUSH_S_MAX = 5.0
 FLUSH_POLL_S = 0.1
 THREADS_VARIABLE = "OMP_NUM_THREADS"
-LOG_PART_BYTES = 4 * 1024 * 1024
 
 
 class ServerActor:
@@ -66,7 +65,7 @@ class ServerActor:
             if self._cancelled.is_set():
                 return _failed("the start was cancelled")
             self._running = ready.running
-            self._sampler = Sampler(self._url, self._gpus, self._key())
+            self._sampler = Sampler(self._url, self._gpus, self._access())
         return self._endpoint(ready, time.monotonic() - began_s)
 
     def _launch(self) -> Running:
@@ -111,14 +110,14 @@ class ServerActor:
         """What an external server tells within PROBE_S_MAX; any HTTP answer at all makes it an Endpoint."""
         began_s, told = time.monotonic(), dict[str, Any]()
         # In a thread, because a server that drips its answer would outlast any time-out of a socket.
-        thread = threading.Thread(target=_probe_into, args=(told, self._url, self._key()), daemon=True)
+        thread = threading.Thread(target=_probe_into, args=(told, self._url, self._access()), daemon=True)
         thread.start()
         thread.join(PROBE_S_MAX)
         if not told.get("answered"):
             return _failed(f"nothing answers at {self._url}: {told.get('error', 'no answer in time')}; see engine.url")
         info = told.get("server_info") or {}
         parts = urlsplit(self._url)
-        self._sampler = Sampler(self._url, (), self._key())
+        self._sampler = Sampler(self._url, (), self._access())
         return {
             "ok": True,
             "url": self._url,
@@ -165,12 +164,8 @@ class ServerActor:
 
     def info(self) -> dict[str, Any] | None:
         """What the server tells of itself now, without secrets; None where it does not."""
-        info = _json(self._url, "/server_info", self._key())
+        info = _json(self._url, "/server_info", self._access())
         return self._redacted(info) if isinstance(info, dict) else None
-
-    def metrics(self) -> dict[str, float]:
-        """The server's metrics now, summed over labels; empty where it has none."""
-        return totals(page(self._url, self._key()))
 
     def telemetry(self) -> list[dict[str, Any]]:
         """Rows sampled since the last call."""
@@ -181,29 +176,20 @@ class ServerActor:
         deadline_s = time.monotonic() + FLUSH_S_MAX
         while True:
             try:
-                status = ask(self._url, "/flush_cache", post=True, timeout_s=ASK_S, key=self._key()).status
+                status = ask(self._url, "/flush_cache", post=True, timeout_s=ASK_S, access=self._access()).status
             except OSError:
                 return False
             if status != 400 or time.monotonic() > deadline_s:
                 return status == 200
             time.sleep(FLUSH_POLL_S)
 
+    def leftovers(self) -> list[str]:
+        """Servers of earlier runs on this machine whose guard was killed, in words."""
+        return leftovers()
+
     def provenance(self) -> dict[str, Any]:
         """The machine that the server runs on."""
         return provenance(self._gpus)
-
-    def log_tail(self) -> str:
-        """The last lines of the server's log; empty for an external server."""
-        running = self._running
-        return tail(running.log) if running else ""
-
-    def log_part(self, offset: int) -> bytes:
-        """The log from a byte on, at most LOG_PART_BYTES: for a driver that does not share this disk."""
-        if self._running is None:
-            return b""
-        with self._running.log.open("rb") as file:
-            file.seek(offset)
-            return file.read(LOG_PART_BYTES)
 
     def stop(self) -> dict[str, Any]:
         """End the server, or its start, and say whether anything is left of it. An external server is left alone."""
@@ -222,6 +208,9 @@ class ServerActor:
 
     def _key(self) -> str | None:
         return os.environ.get(self._spec.api_key_env) if self._spec.api_key_env else None
+
+    def _access(self) -> Access:
+        return Access(self._key(), self._spec.ca_file)
 
     def _redacted(self, info: dict[str, Any]) -> dict[str, Any]:
         key = self._key()
@@ -242,10 +231,10 @@ def _base_environment() -> dict[str, str]:
     return base
 
 
-def _probe_into(told: dict[str, Any], url: str, key: str | None) -> None:
+def _probe_into(told: dict[str, Any], url: str, access: Access) -> None:
     for path in ("/server_info", "/v1/models", "/health"):
         try:
-            answer = ask(url, path, timeout_s=PROBE_S_MAX / 3, key=key)
+            answer = ask(url, path, timeout_s=PROBE_S_MAX / 3, access=access)
         except OSError as error:
             told["error"] = str(error)
             continue
@@ -256,9 +245,9 @@ def _probe_into(told: dict[str, Any], url: str, key: str | None) -> None:
             told["model_id"] = first_model(answer.json())
 
 
-def _json(url: str, path: str, key: str | None) -> Any:
+def _json(url: str, path: str, access: Access) -> Any:
     try:
-        answer = ask(url, path, timeout_s=ASK_S, key=key)
+        answer = ask(url, path, timeout_s=ASK_S, access=access)
     except OSError:
         return None
     return answer.json() if answer.status == 200 else None

@@ -7,11 +7,12 @@ used, and the API key is sent as a header and nowhere else.
 import http.client
 import json
 import re
+import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 # /server_info of a large server has some hundred kilobytes, /metrics some megabytes.
 BODY_BYTES_MAX = 32 * 1024 * 1024
@@ -40,22 +41,38 @@ class Answer:
             return None
 
 
+@dataclass(frozen=True)
+class Access:
+    """What a server asks for: an API key (never shown), and the authority that signed its certificate (PEM file)."""
+
+    key: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+
+
+OPEN = Access()
+
+
 def base_url(url: str) -> str:
     """The server's address without a trailing slash or /v1, which users often copy along."""
     return url.rstrip("/").removesuffix("/v1")
 
 
 def ask(
-    url: str, path: str, *, timeout_s: float, body: Any = None, post: bool = False, key: str | None = None
+    url: str,
+    path: str,
+    *,
+    timeout_s: float,
+    body: Any = None,
+    post: bool = False,
+    access: Access = OPEN,
 ) -> Answer:
     """One request: GET, or POST where there is a `body` or `post` is set. OSError where none comes in time."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise OSError(f"{url!r} is no address of a server; write it as http://host:port")
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname, parts.port, timeout=timeout_s)
+    connection = _connection(parts, timeout_s, access.ca_file)
     headers = {"Accept-Encoding": "identity", "Connection": "close"}
-    headers |= {"Authorization": f"Bearer {key}"} if key else {}
+    headers |= {"Authorization": f"Bearer {access.key}"} if access.key else {}
     headers |= {"Content-Type": "application/json"} if body is not None else {}
     try:
         method = "POST" if post or body is not None else "GET"
@@ -68,6 +85,14 @@ def ask(
         raise OSError(f"no HTTP answer from {parts.hostname}: {type(error).__name__}") from None
     finally:
         connection.close()
+
+
+def _connection(parts: SplitResult, timeout_s: float, ca_file: str | None) -> http.client.HTTPConnection:
+    host = str(parts.hostname)
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+    context = ssl.create_default_context(cafile=ca_file)
+    return http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=context)
 
 
 def _read(response: http.client.HTTPResponse, deadline_s: float) -> bytes:

@@ -16,6 +16,7 @@ import psutil
 from server import gpu
 
 PACKAGES = (
+    "loadgen",
     "ray",
     "aiohttp",
     "numpy",

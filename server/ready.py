@@ -27,7 +27,7 @@ PROBE_TOKENS = 8
 PROBE_TEXT = "Name three colours."
 
 
-class Doubt(Exception):  # noqa: N818 - no error: the server is not ready yet, and this says why
+class Doubt(Exception):
     """Why the server cannot be called ready now."""
 
 

@@ -78,6 +78,7 @@ class ServerSpec:
     api_key_env: str | None = None  # the NAME of an environment variable, never a key
     ready_s_max: float = 3600.0
     url: str | None = None  # external only
+    ca_file: str | None = None  # certificate authority for https, PEM
 
 
 def parse_version(text: str | None) -> Version:

@@ -15,7 +15,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from server import gpu
-from server.ask import ask
+from server.ask import OPEN, Access, ask
 
 PERIOD_S = 1.0
 # A server under load may take a second to render its metrics; a later answer would be another second's sample.
@@ -82,10 +82,10 @@ def totals(text: str) -> dict[str, float]:
     return found
 
 
-def page(url: str, key: str | None = None) -> str:
+def page(url: str, access: Access = OPEN) -> str:
     """The text of /metrics; empty where the server has none or does not answer in time."""
     try:
-        answer = ask(url, "/metrics", timeout_s=SAMPLE_S_MAX, key=key)
+        answer = ask(url, "/metrics", timeout_s=SAMPLE_S_MAX, access=access)
     except OSError:
         return ""
     return answer.body.decode("utf-8", errors="replace") if answer.status == 200 else ""
@@ -94,17 +94,17 @@ def page(url: str, key: str | None = None) -> str:
 class Sampler:
     """A thread that takes a sample each second until `stop`, and hands over rows once each."""
 
-    def __init__(self, url: str, gpus: Sequence[str], key: str | None = None) -> None:
-        self._url, self._gpus, self._key = url, tuple(gpus), key
+    def __init__(self, url: str, gpus: Sequence[str], access: Access = OPEN) -> None:
+        self._url, self._gpus, self._access = url, tuple(gpus), access
         self._rows: deque[dict[str, Any]] = deque(maxlen=ROWS_MAX)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
         self._thread.start()
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows since the last call, the last ones of this moment: t_utc_ns, t_mono_ns, name, labels (JSON), value."""
+        """The rows since the last call, the last of this moment: t_utc_ns, t_mono_ns, name, labels (JSON), value."""
         # Counters must not lack what came after the last whole second.
-        self._rows.extend(_rows_of(kept(page(self._url, self._key))))
+        self._rows.extend(_rows_of(kept(page(self._url, self._access))))
         taken = []
         while self._rows:
             taken.append(self._rows.popleft())
@@ -119,7 +119,7 @@ class Sampler:
         with gpu.session() if self._gpus else contextlib.nullcontext():
             due_s = time.monotonic()
             while not self._ended.is_set():
-                self._rows.extend(_rows_of([*kept(page(self._url, self._key)), *gpu.samples(self._gpus)]))
+                self._rows.extend(_rows_of([*kept(page(self._url, self._access)), *gpu.samples(self._gpus)]))
                 # Absolute times, so that samples do not drift; seconds that a slow answer took are left out.
                 due_s = max(due_s + PERIOD_S, time.monotonic())
                 self._ended.wait(due_s - time.monotonic())

@@ -54,7 +54,7 @@ def test_every_variant_composes_under_its_own_name(name: str, tmp_path: Path) ->
     assert name in variants()
     config = composed(tmp_path, f"+variant={name}").runs[0].config
     assert config.variant.name == name
-    words = argv(grid.launch.server_spec(config, "sglang"), host="127.0.0.1", port=1, seed=1)
+    words = argv(grid.engine.server_spec(config, "sglang"), host="127.0.0.1", port=1, seed=1)
     assert words[1:3] == ["-m", "sglang.launch_server"]
     assert len((CONF / "variant" / f"{name}.yaml").read_text().splitlines()[0]) > 20
 

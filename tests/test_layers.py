@@ -73,6 +73,7 @@ def test_flow_points_down() -> None:
         "board",
         "store",
         "worker",
+        "engine",
         "cluster",
         "launch",
         "watch",

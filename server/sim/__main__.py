@@ -14,8 +14,6 @@ from pathlib import Path
 from server.sim import children, faults, flags, profile, scheduler, settings
 from server.sim.log import say, write
 
-SHIPPED_PROFILE = Path(__file__).with_name("profile.yaml")
-
 
 def main(argv: Sequence[str]) -> int:
     """Run one server until it is told to end. Returns the exit status: 2 for flags, 1 for a failed start."""
@@ -23,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     try:
         asked_faults = faults.parse(given.sim_fault)
-        hardware = profile.parse(Path(given.sim_profile or SHIPPED_PROFILE).read_text(encoding="utf-8"))
+        hardware = profile.parse(Path(given.sim_profile or profile.SHIPPED).read_text(encoding="utf-8"))
     except (faults.FaultError, profile.ProfileError, OSError) as error:
         parser.error(str(error))
     try:

@@ -7,11 +7,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import yaml
 
+SHIPPED = Path(__file__).with_name("profile.yaml")
 DRAW_STRATA = 32  # Draws come in shuffled rounds of this many, so that one answer does not stray from its kind's mean.
 BISECTIONS = 60  # Halvings of [0, 1] when solving for an acceptance probability: beyond a double's precision.
 

@@ -1,6 +1,7 @@
 """Runs of the program for the tests of its command line; after each test nothing of ours may be left."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from server import guard
 from server.process import STATE_PREFIX
 
 GONE_S_MAX = 15.0  # what was started is gone when the program has ended; reaping by the system takes moments
-RAY_AGENTS_S_MAX = 90.0  # after kill -9 Ray's own agents notice within a minute that their node is gone
+RAY_AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")  # need a minute to see that their node was killed
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,12 +31,20 @@ def nothing_left(adopting: None, tmp_path: Path) -> Iterator[None]:
     killed = [run for run in STARTED if run.process.poll() == -9]
     for run in STARTED:
         run.kill()
-    limit_s = RAY_AGENTS_S_MAX if killed else GONE_S_MAX
-    eventually(lambda: not set(below_us()) - before, limit_s, f"gone: {below_us()}")
+    if killed:
+        end_agents()
+    eventually(lambda: not set(below_us()) - before, GONE_S_MAX, f"gone: {below_us()}")
     folders = [folder for run in STARTED if run not in killed for folder in run.ray_folders()]
     STARTED.clear()
     assert folders == []
     assert list(tmp_path.glob(f"{STATE_PREFIX}*")) == []
+
+
+def end_agents() -> None:
+    """Spare the tests the minute after a kill -9 of the driver."""
+    for pid, title in below_us().items():
+        if title.startswith(RAY_AGENTS):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What cannot be meant is refused: exit 2 (an engine that does not answer: 3), one sentence, nothing started or left."""
+"""What cannot be meant is refused: exit 2 (an engine that does not answer: 3), one sentence, nothing left."""
 
 import time
 from collections.abc import Callable
@@ -51,6 +51,7 @@ REFUSED = [
     (["--no-such-option"], "--help"),
     ([BASELINE, "-m", "load.concurrency=0,1"], "load.concurrency=0"),
     ([BASELINE, "-m", "block=0,x"], "block"),
+    (["-m", "+variant=baseline,nosuch"], "variant/nosuch"),
     # J05: each shows the form that works.
     ([BASELINE, "model.path=/data/a=1/m"], "model.path='/data/a=1/m'"),
     ([BASELINE, "tags.x=#1"], "tags.x='#1'"),

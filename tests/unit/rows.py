@@ -94,6 +94,7 @@ def health(t_ms: float, **changes: Any) -> dict[str, Any]:
         "cpu_share": 0.2,
         "rss_bytes": 10_000_000,
         "descriptors": 12,
+        "descriptors_max": 24,
         "gc_pause_max_ms": 0.0,
     }
     return {**quiet, **changes}

@@ -79,7 +79,7 @@ COMPLAINTS = [
     ),
     ("Ambiguous value for argument 'variant.env.X=a:1,b:1'\n1. To use it as a list", "variant.env.X='a:1,b:1'"),
     (
-        "Could not find 'variant/nosuch'\n\nAvailable options in 'variant':\n\tbaseline\n\teagle_topk1_v2\nConfig search path:",
+        "Could not find 'variant/nosuch'\n\nAvailable options in 'variant':\n\tbaseline\n\teagle_topk1_v2",
         "there are: baseline, eagle_topk1_v2",
     ),
 ]

@@ -7,7 +7,7 @@ import pytest
 
 from loadgen import plan
 from loadgen.config import Workload
-from loadgen.plan import Plan, Prompt, payload, rounds, shard, streams
+from loadgen.plan import Plan, Prompt, payload, rounds, shard
 from loadgen.prompts import builtin
 from loadgen.prompts import plan as planned
 
@@ -22,11 +22,9 @@ def simple(requests: int | None = None) -> Plan:
 @pytest.mark.parametrize(("concurrency", "workers"), [(1, 1), (7, 2), (250, 3), (5, 5), (100, 8)])
 def test_shards_add_up(concurrency: int, workers: int) -> None:
     """Streams add up to the concurrency, and every request of a counted plan belongs to exactly one worker."""
-    assert sum(streams(concurrency, workers, k) for k in range(workers)) == concurrency
     assert sum(len(plan.slots(concurrency, workers, k)) for k in range(workers)) == concurrency
     taken = [list(shard(simple(3 * concurrency + 1), concurrency, workers, k)) for k in range(workers)]
     assert sorted(itertools.chain(*taken)) == list(range(3 * concurrency + 1))
-    assert all(streams(concurrency, workers, k) == len(plan.slots(concurrency, workers, k)) for k in range(workers))
 
 
 def test_rounds_hold_every_kind_once() -> None:

@@ -4,12 +4,13 @@ import io
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from loadgen import prompts
-from loadgen.config import Workload
+from loadgen.config import Config, Engine, Workload
 from loadgen.errors import ConfigError
 
 KINDS = {"code", "chat", "summary", "translation", "mathematics", "extraction", "story", "reasoning"}
@@ -115,3 +116,21 @@ def test_warm_up_is_of_its_own() -> None:
     assert plan.requests == 16
     assert len({plan.prompt(seq).text for seq in range(16)}) == 16
     assert not {plan.prompt(seq).text for seq in range(16)} & {prompt.text for prompt in prompts.builtin()}
+
+
+def test_digest_follows_what_is_asked() -> None:
+    """The hash changes with every part of the question, texts included, and with nothing else."""
+    base = Config(engine=Engine(kind="sim"), workload=Workload(name="w", source="builtin"))
+    texts = tuple(prompts.builtin())
+    digest = prompts.digest(base, texts)
+    assert prompts.digest(replace(base, workload=replace(base.workload, name="other", path="moved")), texts) == digest
+    assert prompts.digest(base, texts[1:]) != digest
+    assert prompts.digest(replace(base, engine=Engine(kind="sim", api="generate")), texts) != digest
+    for change in (
+        {"temperature": 0.5},
+        {"max_tokens": 64},
+        {"seed": 1},
+        {"ignore_eos": False},
+        {"body": {"top_p": 1}},
+    ):
+        assert prompts.digest(replace(base, workload=replace(base.workload, **change)), texts) != digest

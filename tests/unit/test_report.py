@@ -164,7 +164,7 @@ def test_margins_name_the_level_that_came_closest() -> None:
 
 def test_what_is_not_proven_is_told() -> None:
     """What a server keeps to itself is named once below the table."""
-    quiet = verdict.judge(facts(not_proven=("attention_backend", "fusion")))
+    quiet = verdict.judge(facts(not_proven=("attention_backend", "fusion"), proof_needed=False))
     text = table([point(1, quiet), point(2, quiet)])
     assert text.count("attention_backend, fusion") == 1
     assert "not proven" in text
@@ -326,9 +326,11 @@ def test_a_dry_run_shows_the_command() -> None:
 
 
 def test_the_next_step_is_a_command() -> None:
-    """After a clean grid comes compare, after a single variant the other one, after a bad Point a resume."""
+    """After one variant comes the other, after one block more blocks, then the data; after a bad Point a resume."""
     root, command = Path("outputs/2026-01-02/10-00-00"), "python -m loadgen +variant=baseline"
-    assert f"python -m loadgen.compare {root}" in next_step(root, ["VALID"] * 2, ["baseline", "eagle"], command)
+    two = ["baseline", "eagle"]
+    assert "-m block=0,1,2 +variant=baseline,eagle" in next_step(root, ["VALID"] * 2, two, command)
+    assert f"{root}/**/requests.parquet" in next_step(root, ["VALID"] * 2, two, command, blocks=3)
     assert "+variant=eagle_topk1_v2" in next_step(root, ["VALID"], ["baseline"], command)
     bad = next_step(root, ["VALID", "FAILED"], ["baseline", "eagle"], command)
     assert "1 of 2 Points not VALID" in bad

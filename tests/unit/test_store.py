@@ -413,11 +413,6 @@ def test_only_empty_folders_are_taken_away(tmp_path: Path) -> None:
     assert tmp_path.exists()
 
 
-def test_free_space_is_told_for_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
-    """The question is asked before anything is made."""
-    assert store.free_bytes(tmp_path / "a" / "b") > 0
-
-
 def test_columns_as_arrays() -> None:
     """Nullable numbers are NaN, lists lie flat with offsets, chunk_tokens keep the places of chunk_ns."""
     rows = [row(0), failure(1, 10, "connect", sent_ns=None), row(2, chunk_tokens=None)]

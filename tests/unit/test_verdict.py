@@ -46,7 +46,7 @@ def test_a_clean_point_is_valid_and_prints_its_margins() -> None:
     """Nothing speaks against it, and the reader sees how clean it is."""
     judged = verdict.judge(GOOD)
     assert (judged.status, judged.reasons, judged.exit_code) == ("VALID", (), 0)
-    line = verdict.margins_line(judged)
+    line = " · ".join(verdict.margin(finding) for finding in verdict.as_json(judged)["margins"])
     assert "loop lag p99 0.4 ms (limit 5 ms)" in line
     assert "concurrency held 99.9 % (at least 98 %)" in line
     assert "slope 0.1 %/min" in line
@@ -90,8 +90,8 @@ def test_each_rule_can_break(change: dict[str, Any], rule: str) -> None:
         {"loop_lag_p99_ms": 5.0},
         {"concurrency_held": 0.98},
         {"capacity_share": None},
-        {"steady": None},
-        {"not_proven": ("attention_backend",)},
+        {"steady": None, "whole_run": True},
+        {"not_proven": ("attention_backend",), "proof_needed": False},
         {"whole_run": True, "steady": False, "concurrency_held": 0.5},
     ],
 )
@@ -111,9 +111,10 @@ def test_a_contradiction_names_flag_asked_and_told() -> None:
 
 
 def test_what_is_not_proven_is_shown() -> None:
-    """What a server does not tell is named and does not count."""
-    judged = verdict.judge(dataclasses.replace(GOOD, not_proven=("fusion",)))
+    """What a server that is not ours does not tell is named and does not count; one of ours has to prove it."""
+    judged = verdict.judge(dataclasses.replace(GOOD, not_proven=("fusion",), proof_needed=False))
     assert [m.measured for m in judged.margins if m.rule == "not_proven"] == ["fusion"]
+    assert verdict.judge(dataclasses.replace(GOOD, not_proven=("fusion",))).status == "INVALID"
 
 
 def test_ends_from_outside() -> None:
@@ -197,7 +198,7 @@ def test_a_whole_run_needs_no_window() -> None:
 def test_no_rows_at_all() -> None:
     """An empty Point is INVALID for want of requests and of a watched client, never an exception."""
     broken = {reason.rule for reason in verdict.judge(facts([], [], (0, S))).reasons}
-    assert broken == {"requests", "concurrency_held", "loop_lag_p99", "loop_lag_max", "worker_cpu_p95"}
+    assert broken == {"requests", "steady", "concurrency_held", "loop_lag_p99", "loop_lag_max", "worker_cpu_p95"}
     assert verdict.judge(facts([], [], None)).status == "INVALID"
 
 
@@ -210,7 +211,7 @@ def test_what_the_server_told_reaches_the_facts() -> None:
         told: Any
 
     told = [Contradiction("topk", 1, 4)]
-    found = gather(arrays([row(0)], None), [health(1000)], None, Load(), 1, told, ["fusion"], descriptors_max=24)
+    found = gather(arrays([row(0)], None), [health(1000)], None, Load(), 1, told, ["fusion"])
     assert found.contradictions == (("topk", 1, 4),)
     assert found.not_proven == ("fusion",)
     assert found.descriptors_share == pytest.approx(0.5)

@@ -66,7 +66,7 @@ def test_expected_duration() -> None:
     assert expect(40, 9.0, growing).duration_s == pytest.approx(1.0)
     between = [Measured(1, 1.0), Measured(4, 2.0)]
     assert expect(16, 9.0, between).duration_s == pytest.approx(4.0)
-    assert expect(1, 9.0, flat).duration_s == pytest.approx(2.0)
+    assert expect(1, 9.0, flat).duration_s == pytest.approx(0.1)
     assert expect(50, 9.0, [Measured(20, 2.0), Measured(10, 1.0)]).duration_s == pytest.approx(5.0)
 
 

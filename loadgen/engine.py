@@ -1,0 +1,80 @@
+"""Which server a configuration asks for, checked before anything starts: engine, weights, files, rules of flags."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from loadgen.config import Config
+from loadgen.errors import ConfigError
+from server.sim.flags import VERSIONS as SIMULATED_VERSIONS
+from server.variant import ServerSpec, SpecError, check, missing_keys
+
+
+def server_spec(conf: Config, kind: str) -> ServerSpec:
+    """What decides a Launch's server, checked; `kind` is the engine (auto is checked like sim). Raises ConfigError."""
+    spec = ServerSpec(
+        engine="sim" if kind == "auto" else kind,
+        variant=conf.variant.name,
+        args=conf.variant.args,
+        env=conf.variant.env,
+        model_name=conf.model.name,
+        model_path=conf.model.path,
+        draft_path=conf.model.draft_path,
+        tp=conf.model.tp,
+        python=conf.variant.python or conf.engine.python,
+        version=conf.engine.version,
+        sim_speed=conf.engine.sim_speed,
+        sim_profile=_absolute(conf.engine.profile),
+        ca_file=_absolute(conf.engine.ca_file),
+        api_key_env=conf.engine.api_key_env,
+        ready_s_max=conf.engine.ready_s_max,
+        url=conf.engine.url.rstrip("/") if conf.engine.url else None,
+    )
+    try:
+        check(spec)
+    except SpecError as error:
+        raise ConfigError(f"variant {spec.variant}: {error}") from None
+    return spec
+
+
+def _absolute(name: str | None) -> str | None:
+    """A file named on the driver's command line, for processes that run elsewhere."""
+    return str(Path(name).absolute()) if name else None
+
+
+def require_weights(conf: Config, kind: str) -> None:
+    """Refuse a real start without weights. Raises ConfigError naming the keys."""
+    if missing := missing_keys(server_spec(conf, kind)):
+        keys = " and ".join(f"{key}=..." for key in missing)
+        instead = "engine=sim for the simulator, launch.dry_run=true to see the command"
+        raise ConfigError(f"engine {kind} needs the weights of {conf.model.name}: add {keys} (or {instead})")
+
+
+def check_inputs(conf: Config) -> None:
+    """Refuse what would only be missed later: files, and the key's variable. Raises ConfigError."""
+    for key, name in (("engine.profile", conf.engine.profile), ("engine.ca_file", conf.engine.ca_file)):
+        if name and not Path(name).is_file():
+            raise ConfigError(f"{key}={name}: there is no such file; name one that exists")
+    variable = conf.engine.api_key_env
+    if variable and not conf.cluster.address and not os.environ.get(variable):
+        raise ConfigError(f"engine.api_key_env={variable}: that variable is not set; export it before the run")
+    if conf.engine.kind == "sim" and conf.engine.version not in (None, *SIMULATED_VERSIONS):
+        raise ConfigError(
+            f"engine.version={conf.engine.version}: the simulator speaks {' and '.join(SIMULATED_VERSIONS)}"
+        )
+
+
+def resolve_engine(conf: Config, gpus: Sequence[int]) -> str:
+    """The engine by the GPUs of each node: for auto, enough on one means sglang and none anywhere sim.
+
+    Raises ConfigError naming both numbers where there are some but too few, or where a real start lacks weights.
+    """
+    kind, best = conf.engine.kind, max(gpus, default=0)
+    if kind == "auto":
+        kind = "sglang" if best > 0 else "sim"
+    if kind == "sglang":
+        if best < conf.model.tp:
+            asked = f"{conf.model.name} needs model.tp={conf.model.tp} GPUs on one node, the best has {best}"
+            raise ConfigError(f"{asked}; set model.tp, or add engine=sim")
+        require_weights(conf, kind)
+    return kind

@@ -1,0 +1,68 @@
+"""What a local Ray leaves on this machine while it runs, its folder and its processes, and how both go.
+
+It must not know of Ray's interface, or of servers: those are their guards' business.
+"""
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+
+from loadgen.interrupt import Stop
+
+PREFIX = "lg-"  # short, since Ray puts socket paths of at most 107 bytes below it
+GONE_S_MAX = 8.0  # Ray's own processes after shutdown
+
+
+@contextlib.contextmanager
+def folder(stop: Stop) -> Iterator[str]:
+    """A folder for Ray's files, removed in the end; a second signal removes it at once, with Ray's processes."""
+    made = temporary()
+    stop.at_once += [_kill, lambda: _remove(made)]
+    try:
+        yield made
+    finally:
+        _remove(made)
+
+
+def temporary() -> str:
+    """A short folder for Ray's files, named after this process; those of our processes that were killed are removed."""
+    top = Path("/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir())  # noqa: S108
+    for stale in top.glob(f"{PREFIX}[0-9]*-*"):
+        pid = stale.name.removeprefix(PREFIX).partition("-")[0]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)) and stale.stat().st_uid == os.getuid():
+            print(f"removing Ray's files of an earlier run that was killed: {stale}", file=sys.stderr)
+            shutil.rmtree(stale, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=top)
+
+
+def processes() -> list[psutil.Process]:
+    """Everything that descends from us; servers do not, since their guards leave the family."""
+    return psutil.Process().children(recursive=True)
+
+
+def await_gone(ours: Sequence[psutil.Process]) -> None:
+    """Give the processes a moment to end, then end them."""
+    _, left = psutil.wait_procs(ours, timeout=GONE_S_MAX)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(left, timeout=GONE_S_MAX)
+
+
+def _kill() -> None:
+    # Without us Ray's agents would take a minute to see that nobody needs them.
+    for process in processes():
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def _remove(made: str) -> None:
+    shutil.rmtree(made, ignore_errors=True)
+    if os.path.exists(made):
+        print(f"Ray's files stay in {made}; the next run removes them", file=sys.stderr)

@@ -1,0 +1,87 @@
+"""Which server is meant: by GPUs, by what a real start needs, and what is refused before anything starts."""
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from loadgen.checks import parse
+from loadgen.config import Config
+from loadgen.engine import check_inputs, require_weights, resolve_engine, server_spec
+from loadgen.errors import ConfigError
+from loadgen.overrides import prepare
+
+
+def made(*overrides: str) -> Config:
+    with initialize_config_module("conf", version_base="1.3"):
+        composed = compose("config", overrides=prepare(overrides))
+    return parse(OmegaConf.to_container(composed, resolve=True), [])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "gpus", "kind"),
+    [
+        ([], [0], "sim"),
+        ([], [], "sim"),
+        (["model.path=/m"], [8], "sglang"),
+        (["model.path=/m", "model.tp=2"], [0, 2], "sglang"),
+        (["engine=sim"], [8], "sim"),
+    ],
+)
+def test_auto_goes_by_the_gpus_of_a_node(overrides: list[str], gpus: list[int], kind: str) -> None:
+    """Enough GPUs on one node means sglang, none anywhere the simulator; a choice that was made stands."""
+    assert resolve_engine(made("+variant=baseline", *overrides), gpus) == kind
+
+
+@pytest.mark.parametrize(
+    ("overrides", "gpus", "said"),
+    [
+        (["+variant=baseline"], [4, 4], "needs model.tp=8 GPUs on one node, the best has 4"),
+        (["+variant=baseline", "engine=sglang", "model.path=/m"], [], "the best has 0"),
+        (["+variant=baseline"], [8], "add model.path=..."),
+        (["+variant=eagle_topk1_v2"], [8], "add model.path=... and model.draft_path=..."),
+    ],
+)
+def test_too_little_is_refused_with_both_numbers(overrides: list[str], gpus: list[int], said: str) -> None:
+    """Never a quiet fallback to the simulator where there are GPUs."""
+    with pytest.raises(ConfigError, match=said.replace("...", r"\.\.\.")):
+        resolve_engine(made(*overrides), gpus)
+
+
+def test_a_draft_is_needed_only_where_the_target_has_none() -> None:
+    """EAGLE finds its draft in the target's own weights, EAGLE3 does not."""
+    require_weights(
+        made("+variant=eagle_topk1_v2", "model.path=/m", "++variant.args.speculative_algorithm=EAGLE"), "sglang"
+    )
+    with pytest.raises(ConfigError, match=r"model\.draft_path"):
+        require_weights(made("+variant=eagle_topk1_v2", "model.path=/m"), "sglang")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["engine.profile=nosuch.yaml"], "engine.profile=nosuch.yaml: there is no such file"),
+        (["engine.ca_file=nosuch.pem"], "engine.ca_file=nosuch.pem"),
+        (["engine.api_key_env=LOADGEN_TEST_UNSET"], "LOADGEN_TEST_UNSET: that variable is not set"),
+        (["engine=sim", "engine.version=0.5.14"], "the simulator speaks 0.5.9 and 0.5.23"),
+    ],
+)
+def test_missing_inputs_are_refused_before_anything_starts(overrides: list[str], said: str) -> None:
+    """Files and variables that a worker would only miss minutes later."""
+    with pytest.raises(ConfigError, match=said):
+        check_inputs(made("+variant=baseline", *overrides))
+
+
+def test_files_are_absolute_for_processes_that_run_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative name means the folder in which the command was typed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.yaml").touch()
+    spec = server_spec(made("+variant=baseline", "engine.profile=p.yaml", "engine.ca_file=p.yaml"), "sim")
+    assert (spec.sim_profile, spec.ca_file) == (str(tmp_path / "p.yaml"), str(tmp_path / "p.yaml"))
+
+
+def test_a_variant_that_cannot_run_is_refused() -> None:
+    """A tree on the overlap scheduler of 0.5.9 ends SGLang at start; it is told before."""
+    with pytest.raises(ConfigError, match="eagle_topk4_v1"):
+        server_spec(made("+variant=eagle_topk4_v1", "variant.env.SGLANG_ENABLE_SPEC_V2=1"), "sim")
