@@ -33,7 +33,7 @@ class Asked:
     freed_ns: int | None = None
 
 
-def judge(trace: Trace, parsed: Parsed) -> tuple[Outcome, str | None]:
+def outcome_of(trace: Trace, parsed: Parsed) -> tuple[Outcome, str | None]:
     """How a request ended, and why where it was not well."""
     outcome = trace.outcome
     if parsed.done_seen and outcome in HARMLESS_AFTER_END:

@@ -20,7 +20,7 @@ from aiohttp.client_proto import ResponseHandler
 from loadgen.dialects import error_message, load
 from loadgen.framing import Chunked
 from loadgen.record import Outcome
-from loadgen.trace import Limits, Trace, Watch
+from loadgen.trace import Deadlines, Limits, Trace
 
 ERROR_BODY_BYTES = 4096  # enough for a server's message
 ERROR_BODY_S_MAX = 5.0  # a server that is failing may not finish its error page either
@@ -44,7 +44,7 @@ class Wire(ResponseHandler):
         super().__init__(loop)
         self._taking = self._unasked
         self._trace: Trace | None = None
-        self._watch: Watch | None = None
+        self._deadlines: Deadlines | None = None
         self._opened_ns = 0
         self._message: Any = None
 
@@ -54,8 +54,8 @@ class Wire(ResponseHandler):
 
     def begin(self, trace: Trace, limits: Limits, api: str) -> None:
         """The request's first byte goes out now; what comes in from here on belongs to `trace`."""
-        if self._watch is not None:
-            self._watch.stop()  # the exchange before has its whole response, but may not have run on yet
+        if self._deadlines is not None:
+            self._deadlines.stop()  # the exchange before has its whole response, but may not have run on yet
         self._trace, self._limits = trace, limits
         self._message, self._head_tail, self._own = None, b"", False
         self._chunked = Chunked()
@@ -64,7 +64,7 @@ class Wire(ResponseHandler):
         if self._opened_ns >= trace.began_ns:
             trace.connect_ns = self._opened_ns - trace.began_ns
         trace.sent_ns = monotonic_ns()
-        self._watch = Watch(self._loop, trace, limits, api, self._expire)
+        self._deadlines = Deadlines(self._loop, trace, limits, api, self._expire)
 
     def leave(self, trace: Trace) -> None:
         """The exchange of `trace` is over; its connection may already serve another one."""
@@ -151,8 +151,8 @@ class Wire(ResponseHandler):
             self.transport.abort()
 
     def _wake(self) -> None:
-        if self._watch is not None:
-            self._watch.stop()
+        if self._deadlines is not None:
+            self._deadlines.stop()
         if not self._ended.done():
             self._ended.set_result(None)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadgen.record import Outcome, failed
-from loadgen.row import Asked, build, judge, private
+from loadgen.row import Asked, build, outcome_of, private
 from loadgen.sse import Parsed, Reader
 from loadgen.trace import Limits, Trace
 
@@ -97,7 +97,7 @@ class Tally:
 
     def _settle(self, asked: Asked, trace: Trace, parsed: Parsed) -> None:
         known = self._known
-        outcome, error = judge(trace, parsed)
+        outcome, error = outcome_of(trace, parsed)
         if error is not None:
             error = private(error, known.texts(asked.seq), known.key)
         row = build(asked, trace, parsed, outcome, error, known.start_ns, known.fixed)

@@ -1,4 +1,4 @@
-"""What one exchange leaves behind: its Trace, the Limits it had to keep, and the Watch that looks after them.
+"""What one exchange leaves behind: its Trace, the Limits it had to keep, and the Deadlines that look after them.
 
 It must not know of HTTP, of aiohttp, or of what was asked; of the body it looks only at whether output has begun.
 """
@@ -65,7 +65,7 @@ class Trace:
 Expired = Callable[[Trace], None]
 
 
-class Watch:
+class Deadlines:
     """The deadlines of one exchange, looked after by one timer that wakes nobody while they hold."""
 
     __slots__ = ("_begun", "_expired", "_limits", "_loop", "_reader", "_seen", "_timer", "_trace")
