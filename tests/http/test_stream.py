@@ -16,9 +16,9 @@ import uvloop
 from aiohttp.client_proto import ResponseHandler
 from scripted import DONE, LAST_CHUNK, STREAM_HEAD, Answer, Scripted, c, event, f, plain, scripted, well
 
+from loadgen import row
 from loadgen.framing import Chunked
 from loadgen.record import Outcome
-from loadgen.row import outcome_of
 from loadgen.sse import Parsed, Reader
 from loadgen.stream import Wire, exchange, session
 from loadgen.trace import Limits, Trace
@@ -48,7 +48,7 @@ async def ask(server: Scripted, limits: Limits = QUICK, **options: str) -> tuple
     async with session(limits, **options) as http:
         trace = await exchange(http, server.url, {}, BODY, limits, "chat")
     parsed = parse(trace)
-    return trace, parsed, *outcome_of(trace, parsed)
+    return trace, parsed, *row.outcome_of(trace, parsed)
 
 
 async def outcome_of(answer: Answer, limits: Limits = QUICK) -> tuple[Outcome, str | None, Trace, Parsed]:

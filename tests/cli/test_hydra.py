@@ -1,0 +1,243 @@
+"""What breaks other programs built on Hydra: commas, quoting, paths, sweeps, packaging (cases J01 to J11)."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+from running import TINY, Ended, Run, faulty_python, lines_of
+
+from loadgen.__main__ import main
+
+ROOT = Path(__file__).parent.parent.parent
+BUILD_S_MAX = 120.0
+SAME_SECOND_TRIES = 3
+BASELINE = "+variant=baseline"
+DRY = "launch.dry_run=true"
+HCA = "mlx5_0:1,mlx5_1:1"
+
+Told = tuple[int, str, str]
+
+
+@pytest.fixture
+def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Told]:
+    """The command in this process, for what starts nothing: code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Told:
+        code = main(list(arguments))
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+def jobs(out: str) -> int:
+    """How many runs a dry run shows."""
+    return out.count("server.sim")
+
+
+def test_j01_a_comma_in_a_value(say: Callable[..., Told]) -> None:
+    """Plain it is refused with the quoted form; under -m it is two jobs; quoted it is one text in the environment."""
+    plain, several, quoted = f"variant.env.NCCL_IB_HCA={HCA}", "-m", f"variant.env.NCCL_IB_HCA='{HCA}'"
+    code, _, err = say(BASELINE, DRY, plain)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"\"variant.env.NCCL_IB_HCA='{HCA}'\"" in err
+    assert "-m" in err
+    code, out, _ = say(several, BASELINE, DRY, plain)
+    assert (code, jobs(out)) == (0, 2)
+    code, out, _ = say(several, BASELINE, DRY, quoted)
+    assert (code, jobs(out)) == (0, 1)
+    assert f"NCCL_IB_HCA={HCA} " in out
+
+
+def test_j02_a_variant_with_and_without_plus(say: Callable[..., Told]) -> None:
+    """Both forms work, also in a sweep; an unknown one lists those there are."""
+    for arguments, runs in ((["variant=baseline"], 1), ([BASELINE], 1), (["-m", "variant=baseline,eagle_topk1_v2"], 2)):
+        code, out, _ = say(*arguments, DRY)
+        assert (code, jobs(out)) == (0, runs)
+    code, _, err = say("variant=nosuch")
+    assert code == 2
+    assert "baseline, eagle_fusion_v1, eagle_topk1_v2, eagle_topk4_v1" in err
+
+
+def test_j03_failing_runs_in_a_sweep(cli: Callable[..., Ended], tmp_path: Path) -> None:
+    """A server that dies at its start, one that is well, one that dies in its Point: each told, the good one whole."""
+    faults = "variant.env.FAULTS=die_at_start:7,none,die_after:3"
+    load = ("engine=sim", "engine.sim_speed=20", "load.concurrency=2", "load.requests=4000", "workload.max_tokens=256")
+    short = (*load[:3], "load.requests=60", load[4])
+    assert short != load
+    ended = cli("-m", BASELINE, f"engine.python={faulty_python(tmp_path)}", faults, *short)
+    assert ended.code == 3, ended.err
+    assert "Traceback" not in ended.err
+    first, second, third = ended.ledger()
+    assert (first["status"], first["exit_code"], first["folder"]) == ("FAILED", 3, "0")
+    assert "exit status 7" in first["reason"]
+    assert second["status"] in ("VALID", "INVALID")
+    assert (third["status"], third["exit_code"]) == ("FAILED", 3)
+    assert "SIGKILL" in third["reason"]
+    # The reason and the end of the log are told when it happens, and stand on disk.
+    assert "exit status 7" in ended.err
+    assert "FAILED" in ended.out
+    assert (ended.results / "0" / "server.log").read_text().strip().splitlines()[-1] in ended.err
+    (good,), (died,) = [
+        [json.loads(path.read_text()) for path in (ended.results / run).rglob("point.json")] for run in ("1", "2")
+    ]
+    assert good["summary"]["requests"] == 60
+    assert (died["verdict"]["status"], died["summary"]) == ("FAILED", None)
+    outcomes = duckdb.sql(f"select distinct outcome from '{ended.results}/2/**/requests.parquet'").fetchall()
+    assert {("ok",), ("server_gone",)} <= set(outcomes)
+
+
+AT_THE_SAME_TIME = """
+import sys, time
+from loadgen.__main__ import main
+while time.time() < float(sys.argv[1]): time.sleep(0.001)
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_j04_two_sweeps_in_one_second(start: Callable[..., Run], tmp_path: Path) -> None:
+    """Two sweeps begun in the same second get a folder each; all four results are on disk, none mixed."""
+    import time
+
+    for number in range(SAME_SECOND_TRIES):
+        folder = tmp_path / f"work{number}"
+        due_s = int(time.time()) + 6.2  # modules are loaded by then
+        program = (sys.executable, "-c", AT_THE_SAME_TIME, str(due_s))
+        load = ("-m", BASELINE, *TINY[:3], "load.concurrency=1,2", "load.requests=4")
+        runs = [start(*load, f"tags.run={name}", folder=folder, program=program) for name in "ab"]
+        codes = [run.end().code for run in runs]
+        assert set(codes) <= {0, 6}
+        stamps = {path.name.removesuffix("-2") for path in folder.glob("outputs/*/*")}
+        if len(stamps) == 1:
+            break
+    assert len(stamps) == 1, "the two never began in one second"
+    roots = sorted(folder.glob("outputs/*/*"))
+    assert len(roots) == 2
+    for root in roots:
+        points = [json.loads(path.read_text()) for path in root.rglob("point.json")]
+        assert sorted(point["load"]["concurrency"] for point in points) == [1, 2]
+        assert len({point["tags"]["run"] for point in points}) == 1
+        assert len(lines_of(root / "ledger.jsonl")) == 2
+    assert {json.loads(next(root.rglob("point.json")).read_text())["tags"]["run"] for root in roots} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "model.path=/data/a=1/m",
+        "tags.x=#1",
+        'tags.x=a{"a":1}',
+        "model.name=(beta)",
+        "workload.path=a,b",
+        "tags.x=a'b",
+        "model.path=a\\",
+    ],
+)
+def test_j05_what_the_grammar_refuses_is_shown_quoted(given: str, say: Callable[..., Told]) -> None:
+    """The message repeats the override with its value in quotes; what it shows is accepted."""
+    key, _, value = given.partition("=")
+    code, _, err = say(BASELINE, DRY, given)
+    assert (code, err.count("\n")) == (2, 1)
+    shown = err.rpartition(f'"{key}=')[2] or err.rpartition(f'"++{key}=')[2]
+    assert f"{key}='" in err
+    quoted = err[err.index(f"{key}='") :].split('"', 1)[0] if '"' not in value else f"{key}='{value}'"
+    code, _, err = say(BASELINE, quoted, "--cfg", "job")
+    assert (code, err) == (0, ""), (quoted, shown)
+
+
+@pytest.mark.parametrize("given", ["tags.x=50%", "model.path=org/m@main", "tags.x=a b", "tags.x=1e3", "tags.x='1e3'"])
+def test_j05_what_passes_stays_as_it_is(given: str, say: Callable[..., Told]) -> None:
+    """Texts reach the configuration unchanged."""
+    code, out, _ = say(BASELINE, given, "--cfg", "job")
+    assert code == 0
+    assert given.partition("=")[2].strip("'") in out
+
+
+def test_j06_override_text_is_no_folder_name(cli: Callable[..., Ended], tmp_path: Path) -> None:
+    """Slashes and 300 characters in values: both runs measured, their folders one level deep, values exact."""
+    ended = cli("-m", BASELINE, "model.name=Qwen/A,Qwen/B", f"tags.note={'x' * 300}", *TINY)
+    assert ended.code in (0, 6)
+    assert sorted(path.name for path in ended.results.iterdir() if path.is_dir()) == ["0", "1"]
+    assert [path.relative_to(ended.results).parts for path in sorted(ended.results.rglob("point.json"))] == [
+        ("0", "c2", "point.json"),
+        ("1", "c2", "point.json"),
+    ]
+    names = duckdb.sql(f"select distinct model from '{ended.folder}/outputs/**/requests.parquet' order by 1").fetchall()
+    assert names == [("Qwen/A",), ("Qwen/B",)]
+    assert {point["tags"]["note"] for point in ended.points()} == {"x" * 300}
+
+
+def test_j07_the_wheel_brings_its_configuration(tmp_path: Path) -> None:
+    """Installed from a wheel and run outside the checkout: help, composition, and a variant of the user's own."""
+    source, wheels, place = tmp_path / "source", tmp_path / "wheels", tmp_path / "site"
+    files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    for name in files.stdout.splitlines():
+        if not name.startswith("tests/") and (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    whole = dict(check=True, capture_output=True, timeout=BUILD_S_MAX)
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(wheels), str(source)]
+    subprocess.run(build, **whole)
+    (wheel,) = wheels.glob("*.whl")
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "-q", "--target", str(place)]
+    subprocess.run([*install, str(wheel)], **whole)
+    own = tmp_path / "my" / "variant"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text("name: mine\nargs: {max_running_requests: 77}\nenv: {}\npython: null\n")
+
+    def outside(*arguments: str) -> str:
+        env = {**os.environ, "PYTHONPATH": str(place)}
+        told = subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=env, text=True, **whole)
+        return str(told.stdout)
+
+    where = outside("-c", "import loadgen, server, conf; print(loadgen.__file__, server.__file__, conf.__file__)")
+    assert all(str(place) in path for path in where.split())
+    assert "variant" in outside("-m", "loadgen", "--help")
+    assert "max_tokens: 512" in outside("-m", "loadgen", "--cfg", "job", BASELINE)
+    assert "--max-running-requests 77" in outside("-m", "loadgen", "--config-dir", "my", "+variant=mine", DRY)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("+rat=4", "there is no key rat"),
+        ("+load.concurency=8", "did you mean load.concurrency?"),
+        ("++serv.port=1", "there is no key serv"),
+        ("+hydra.ouput_subdir=null", "ouput_subdir"),
+    ],
+)
+def test_j09_a_typo_behind_a_plus(given: str, said: str, say: Callable[..., Told]) -> None:
+    """A key that nothing reads is refused, with its nearest relative."""
+    code, _, err = say(BASELINE, given)
+    assert (code, err.count("\n")) == (2, 1)
+    assert said in err
+
+
+def test_j10_a_sweep_over_variants_with_different_flags(say: Callable[..., Told]) -> None:
+    """With ++ a flag is set in each variant; without it the sentence says so."""
+    code, out, _ = say("-m", "+variant=baseline,eagle_topk1_v2", "++variant.args.max_queued_requests=3", DRY)
+    assert (code, out.count("--max-queued-requests 3")) == (0, 2)
+    code, _, err = say("-m", "+variant=baseline,eagle_topk1_v2", "variant.args.speculative_num_steps=2", DRY)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "write ++variant.args.speculative_num_steps=..." in err
+
+
+def test_j11_relative_paths_mean_where_the_command_was_typed(cli: Callable[..., Ended], tmp_path: Path) -> None:
+    """With hydra.job.chdir=true too the prompts are read there and the results lie there."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "p.jsonl").write_text(
+        '{"id": "first", "prompt": "What is a tide?"}\n{"id": "second", "prompt": "Why?"}\n'
+    )
+    prompts = ("workload.source=jsonl", "workload.path=./p.jsonl")
+    ended = cli(BASELINE, *TINY, *prompts, "hydra.run.dir=./res", "hydra.job.chdir=true", folder=folder)
+    assert ended.code in (0, 6), ended.err
+    assert sorted(path.name for path in folder.iterdir()) == ["p.jsonl", "res"]
+    seen = duckdb.sql(f"select distinct prompt_id from '{folder}/res/**/requests.parquet' order by 1").fetchall()
+    assert seen == [("first",), ("second",)]
