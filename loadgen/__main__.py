@@ -5,6 +5,7 @@ The function under hydra.main only collects; when Hydra has returned, all runs a
 """
 
 import contextlib
+import dataclasses
 import importlib.resources
 import io
 import os
@@ -12,9 +13,10 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hydra
+from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
@@ -24,6 +26,8 @@ import server
 from loadgen import checks, grid, overrides, secret, store
 from loadgen.errors import ConfigError, Interrupted, LoadgenError
 
+# Hydra's own file has one key more than its schema.
+HYDRA_KEYS = {field.name for field in dataclasses.fields(HydraConf)} | {"env"}
 SWEEP_RECORD = "multirun.yaml"
 FOLDER_KEYS = ("hydra.run.dir=", "hydra.sweep.dir=")
 
@@ -56,7 +60,9 @@ def compose(arguments: list[str]) -> grid.Collected:
     def collect(composed: DictConfig) -> None:
         hydra_config = HydraConfig.get()
         sweep = hydra_config.mode is not None and hydra_config.mode.name == "MULTIRUN"
-        about["root"] = Path(hydra_config.sweep.dir if sweep else hydra_config.run.dir).absolute()
+        # Relative to where the command was typed: hydra.job.chdir=true has changed the folder by now.
+        about["root"] = Path(hydra_config.runtime.cwd) / (hydra_config.sweep.dir if sweep else hydra_config.run.dir)
+        about["unknown"] = sorted({*map(str, cast(DictConfig, hydra_config))} - HYDRA_KEYS)
         about["chosen"] = any(text.lstrip("+").startswith(FOLDER_KEYS) for text in hydra_config.overrides.hydra)
         found.append((OmegaConf.to_container(composed, resolve=True), Path(hydra_config.runtime.output_dir)))
 
@@ -65,6 +71,8 @@ def compose(arguments: list[str]) -> grid.Collected:
             _call(collect, arguments)
         finally:
             swept = _forget_sweep(records, about.get("root"))
+        if about.get("unknown"):
+            raise ConfigError(f"there is no key hydra.{about['unknown'][0]}; see python -m loadgen --cfg hydra")
         runs = [_run(composed, folder) for composed, folder in found]
         for composed, _ in found:
             secret.refuse_secrets(composed)

@@ -46,9 +46,9 @@ def processes() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
 
 
-def await_gone(ours: Sequence[psutil.Process]) -> None:
-    """Give the processes a moment to end, then end them."""
-    _, left = psutil.wait_procs(ours, timeout=GONE_S_MAX)
+def await_gone(ours: Sequence[psutil.Process], wait_s: float) -> None:
+    """Give the processes `wait_s` seconds to end by themselves, then end them."""
+    _, left = psutil.wait_procs(ours, timeout=wait_s)
     for process in left:
         with contextlib.suppress(psutil.Error):
             process.kill()

@@ -71,7 +71,7 @@ def complaint(text: str) -> str:
     if found := re.search(r"Error parsing override '(.*)'", first, re.DOTALL):
         return not_read(found[1])
     if found := re.match(r"Ambiguous value for argument '([^=']+)=(.*)'", first, re.DOTALL):
-        key, value = found[1], found[2]
+        key, value = _as_typed(found[1]), found[2]
         one, many = f"quote one text with commas as \"{key}='{value}'\"", f"write a list as {key}=[{value}]"
         return f"{key} got several values: {one}, {many}, or add -m for one run each"
     if "Could not find '" in first and (options := _options(lines)):
@@ -89,9 +89,16 @@ def _not_there(key: str) -> str:
 
 def not_read(override: str) -> str:
     """The sentence for an override that Hydra's grammar refuses, with the form that it takes."""
+    override = _as_typed(override)
     key, _, value = override.partition("=")
     quoted = value.replace("'", "\\'")
     return f"the override {override} cannot be read; quote the value, in the shell too: \"{key}='{quoted}'\""
+
+
+def _as_typed(override: str) -> str:
+    """Without the plus signs that `prepare` adds."""
+    plain = override.lstrip("+")
+    return plain if _below(plain.partition("=")[0], (*OPEN_MAPPINGS, *PLUS_GROUPS)) else override
 
 
 def _options(lines: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadgen.config import Load
+from loadgen.plan import WARM_UP_REQUESTS
 
 NS_PER_S = 1_000_000_000
 
@@ -84,20 +85,20 @@ def expect(concurrency: int, warm_up_s: float, before: Sequence[Measured]) -> Ex
     """The duration to expect at `concurrency` from the warm-up or from the levels before it.
 
     Where throughput was flat over the last two levels a request takes longer in proportion to the concurrency; where it
-    still grew, by the part of the proportion that throughput did not take up (a power law through the two levels).
+    still grew, by the part of the proportion that throughput did not take up (a power law through the two levels). One
+    level alone says nothing of that: more streams are taken to be slower in proportion, since first requests that are
+    spread too far cost seconds, and those that are not spread far enough keep the streams in step for ever.
     """
-    if not before:
-        return Expected(warm_up_s, "the warm-up's")
-    last = before[-1]
-    growth = _exponent(before[-2], last) if len(before) > 1 else 0.0
+    levels = list(before) or [Measured(WARM_UP_REQUESTS, warm_up_s)]
+    last = levels[-1]
+    growth = _exponent(levels[-2], last) if len(levels) > 1 else float(concurrency > last.concurrency)
     factor = (concurrency / last.concurrency) ** growth
-    return Expected(last.duration_s * factor, f"level {last.concurrency}'s times {factor:.2f}")
+    source = f"level {last.concurrency}'s" if before else "the warm-up's"
+    return Expected(last.duration_s * factor, f"{source} times {factor:.2f}")
 
 
 def _exponent(earlier: Measured, later: Measured) -> float:
     """The exponent of duration over concurrency between two levels, 0 (throughput still grew) to 1 (flat)."""
-    if later.concurrency <= earlier.concurrency:
-        return 1.0
     slope = math.log(later.duration_s / earlier.duration_s) / math.log(later.concurrency / earlier.concurrency)
     return min(1.0, max(0.0, slope))
 

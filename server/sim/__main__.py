@@ -30,11 +30,19 @@ def main(argv: Sequence[str]) -> int:
         _announce(given.sim_version, given.sim_speed, "no curve")
         write(f"ValueError: {error}")
         return 1
+    _spare_cores(given.sim_spare_cores)
     return _launch(resolved)
 
 
 def _announce(version: str, speed: float, curve: str) -> None:
     say(f"SIMULATION: no GPU and no model; SGLang {version} dialect, clock x{speed:g}, {curve}.")
+
+
+def _spare_cores(count: int) -> None:
+    """Leave the last cores to a client on this machine: on one core it would only read when a burst was written."""
+    cores = sorted(os.sched_getaffinity(0))
+    if 0 < count < len(cores):
+        os.sched_setaffinity(0, cores[:-count])
 
 
 def _launch(resolved: settings.Settings) -> int:

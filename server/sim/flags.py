@@ -133,6 +133,9 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--sim-speed", type=_positive, default=SPEED_DEFAULT, help="how many times faster the clock runs")
     own.add_argument("--sim-noise", type=_share, default=NOISE_DEFAULT, help="spread of launches: 0.003 is 0.3 %%")
     own.add_argument("--sim-profile", metavar="FILE", help="another profile than the shipped profile.yaml")
+    own.add_argument(
+        "--sim-spare-cores", type=int, default=1, metavar="N", help="leave the last N cores to a client here"
+    )
     own.add_argument("--sim-stamp", action="store_true", help="put monotonic nanoseconds into every event")
     own.add_argument(
         "--sim-fault",

@@ -4,18 +4,22 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
-from running import TINY, Ended, Run, faulty_python, lines_of
+from running import STARTED, TINY, Ended, Run, faulty_python, lines_of
 
-from loadgen.__main__ import main
+from loadgen.__main__ import compose, main
+from loadgen.overrides import prepare
 
 ROOT = Path(__file__).parent.parent.parent
 BUILD_S_MAX = 120.0
 SAME_SECOND_TRIES = 3
+LOADED_S = 5.2  # modules are loaded by then, and most of the second is still to come
 BASELINE = "+variant=baseline"
 DRY = "launch.dry_run=true"
 HCA = "mlx5_0:1,mlx5_1:1"
@@ -68,12 +72,10 @@ def test_j02_a_variant_with_and_without_plus(say: Callable[..., Told]) -> None:
 def test_j03_failing_runs_in_a_sweep(cli: Callable[..., Ended], tmp_path: Path) -> None:
     """A server that dies at its start, one that is well, one that dies in its Point: each told, the good one whole."""
     faults = "variant.env.FAULTS=die_at_start:7,none,die_after:3"
-    load = ("engine=sim", "engine.sim_speed=20", "load.concurrency=2", "load.requests=4000", "workload.max_tokens=256")
-    short = (*load[:3], "load.requests=60", load[4])
-    assert short != load
-    ended = cli("-m", BASELINE, f"engine.python={faulty_python(tmp_path)}", faults, *short)
+    load = (*TINY[:2], "load.concurrency=2", "load.requests=60", "workload.max_tokens=256")
+    ended = cli("-m", BASELINE, f"engine.python={faulty_python(tmp_path)}", faults, *load)
     assert ended.code == 3, ended.err
-    assert "Traceback" not in ended.err
+    assert "loadgen/__main__.py" not in ended.err, "a traceback of ours; the server's own stands in the tail of its log"
     first, second, third = ended.ledger()
     assert (first["status"], first["exit_code"], first["folder"]) == ("FAILED", 3, "0")
     assert "exit status 7" in first["reason"]
@@ -101,30 +103,40 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-def test_j04_two_sweeps_in_one_second(start: Callable[..., Run], tmp_path: Path) -> None:
-    """Two sweeps begun in the same second get a folder each; all four results are on disk, none mixed."""
-    import time
-
-    for number in range(SAME_SECOND_TRIES):
-        folder = tmp_path / f"work{number}"
-        due_s = int(time.time()) + 6.2  # modules are loaded by then
+@pytest.fixture(scope="module")
+def two_sweeps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Ended]]:
+    """Two sweeps over two models, begun in the same second in one folder, with paths relative to it."""
+    load = ("-m", BASELINE, *TINY, "model.name=Qwen/A,Qwen/B", f"tags.note={'x' * 300}", "hydra.job.chdir=true")
+    for _ in range(SAME_SECOND_TRIES):
+        folder = tmp_path_factory.mktemp("sweeps") / "work"
+        folder.mkdir()
+        (folder / "p.jsonl").write_text('{"id": "one", "prompt": "What is a tide?"}\n{"id": "two", "prompt": "Why?"}\n')
+        due_s = int(time.time()) + LOADED_S
         program = (sys.executable, "-c", AT_THE_SAME_TIME, str(due_s))
-        load = ("-m", BASELINE, *TINY[:3], "load.concurrency=1,2", "load.requests=4")
-        runs = [start(*load, f"tags.run={name}", folder=folder, program=program) for name in "ab"]
-        codes = [run.end().code for run in runs]
-        assert set(codes) <= {0, 6}
-        stamps = {path.name.removesuffix("-2") for path in folder.glob("outputs/*/*")}
-        if len(stamps) == 1:
-            break
-    assert len(stamps) == 1, "the two never began in one second"
+        texts = ("workload.source=jsonl", "workload.path=./p.jsonl")
+        runs = [Run((*load, *texts, f"tags.run={name}"), folder, {}, program) for name in "ab"]
+        STARTED.extend(runs)
+        ended = [run.end() for run in runs]
+        if len({path.name.removesuffix("-2") for path in folder.glob("outputs/*/*")}) == 1:
+            return folder, ended
+    raise AssertionError("the two never began in one second")
+
+
+def points_of(root: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(root.rglob("point.json"))]
+
+
+def test_j04_two_sweeps_in_one_second(two_sweeps: tuple[Path, list[Ended]]) -> None:
+    """Each gets a folder of its own; all four results are on disk, none mixed."""
+    folder, ended = two_sweeps
+    assert {one.code for one in ended} <= {0, 6}, ended
     roots = sorted(folder.glob("outputs/*/*"))
     assert len(roots) == 2
     for root in roots:
-        points = [json.loads(path.read_text()) for path in root.rglob("point.json")]
-        assert sorted(point["load"]["concurrency"] for point in points) == [1, 2]
-        assert len({point["tags"]["run"] for point in points}) == 1
+        assert sorted(point["model"] for point in points_of(root)) == ["Qwen/A", "Qwen/B"]
+        assert len({point["tags"]["run"] for point in points_of(root)}) == 1
         assert len(lines_of(root / "ledger.jsonl")) == 2
-    assert {json.loads(next(root.rglob("point.json")).read_text())["tags"]["run"] for root in roots} == {"a", "b"}
+    assert {points_of(root)[0]["tags"]["run"] for root in roots} == {"a", "b"}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +148,6 @@ def test_j04_two_sweeps_in_one_second(start: Callable[..., Run], tmp_path: Path)
         "model.name=(beta)",
         "workload.path=a,b",
         "tags.x=a'b",
-        "model.path=a\\",
     ],
 )
 def test_j05_what_the_grammar_refuses_is_shown_quoted(given: str, say: Callable[..., Told]) -> None:
@@ -144,11 +155,10 @@ def test_j05_what_the_grammar_refuses_is_shown_quoted(given: str, say: Callable[
     key, _, value = given.partition("=")
     code, _, err = say(BASELINE, DRY, given)
     assert (code, err.count("\n")) == (2, 1)
-    shown = err.rpartition(f'"{key}=')[2] or err.rpartition(f'"++{key}=')[2]
-    assert f"{key}='" in err
-    quoted = err[err.index(f"{key}='") :].split('"', 1)[0] if '"' not in value else f"{key}='{value}'"
+    quoted = "{}='{}'".format(key, value.replace("'", "\\'"))
+    assert f'"{quoted}"' in err
     code, _, err = say(BASELINE, quoted, "--cfg", "job")
-    assert (code, err) == (0, ""), (quoted, shown)
+    assert (code, err) == (0, "")
 
 
 @pytest.mark.parametrize("given", ["tags.x=50%", "model.path=org/m@main", "tags.x=a b", "tags.x=1e3", "tags.x='1e3'"])
@@ -159,18 +169,15 @@ def test_j05_what_passes_stays_as_it_is(given: str, say: Callable[..., Told]) ->
     assert given.partition("=")[2].strip("'") in out
 
 
-def test_j06_override_text_is_no_folder_name(cli: Callable[..., Ended], tmp_path: Path) -> None:
+def test_j06_override_text_is_no_folder_name(two_sweeps: tuple[Path, list[Ended]]) -> None:
     """Slashes and 300 characters in values: both runs measured, their folders one level deep, values exact."""
-    ended = cli("-m", BASELINE, "model.name=Qwen/A,Qwen/B", f"tags.note={'x' * 300}", *TINY)
-    assert ended.code in (0, 6)
-    assert sorted(path.name for path in ended.results.iterdir() if path.is_dir()) == ["0", "1"]
-    assert [path.relative_to(ended.results).parts for path in sorted(ended.results.rglob("point.json"))] == [
-        ("0", "c2", "point.json"),
-        ("1", "c2", "point.json"),
-    ]
-    names = duckdb.sql(f"select distinct model from '{ended.folder}/outputs/**/requests.parquet' order by 1").fetchall()
+    folder, _ = two_sweeps
+    for root in folder.glob("outputs/*/*"):
+        found = [path.relative_to(root).parts for path in sorted(root.rglob("point.json"))]
+        assert found == [("0", "c2", "point.json"), ("1", "c2", "point.json")]
+        assert {point["tags"]["note"] for point in points_of(root)} == {"x" * 300}
+    names = duckdb.sql(f"select distinct model from '{folder}/outputs/**/requests.parquet' order by 1").fetchall()
     assert names == [("Qwen/A",), ("Qwen/B",)]
-    assert {point["tags"]["note"] for point in ended.points()} == {"x" * 300}
 
 
 def test_j07_the_wheel_brings_its_configuration(tmp_path: Path) -> None:
@@ -181,8 +188,8 @@ def test_j07_the_wheel_brings_its_configuration(tmp_path: Path) -> None:
         if not name.startswith("tests/") and (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
-    whole = dict(check=True, capture_output=True, timeout=BUILD_S_MAX)
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(wheels), str(source)]
+    whole: dict[str, Any] = {"check": True, "capture_output": True, "timeout": BUILD_S_MAX}
+    build = [sys.executable, "-m", "build", "--wheel", "--outdir", str(wheels), str(source)]
     subprocess.run(build, **whole)
     (wheel,) = wheels.glob("*.whl")
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "-q", "--target", str(place)]
@@ -214,30 +221,32 @@ def test_j07_the_wheel_brings_its_configuration(tmp_path: Path) -> None:
 )
 def test_j09_a_typo_behind_a_plus(given: str, said: str, say: Callable[..., Told]) -> None:
     """A key that nothing reads is refused, with its nearest relative."""
-    code, _, err = say(BASELINE, given)
+    code, _, err = say(BASELINE, DRY, given)
     assert (code, err.count("\n")) == (2, 1)
     assert said in err
 
 
 def test_j10_a_sweep_over_variants_with_different_flags(say: Callable[..., Told]) -> None:
     """With ++ a flag is set in each variant; without it the sentence says so."""
-    code, out, _ = say("-m", "+variant=baseline,eagle_topk1_v2", "++variant.args.max_queued_requests=3", DRY)
+    sim = (DRY, "engine=sim")
+    code, out, _ = say("-m", "+variant=baseline,eagle_topk1_v2", "++variant.args.max_queued_requests=3", *sim)
     assert (code, out.count("--max-queued-requests 3")) == (0, 2)
-    code, _, err = say("-m", "+variant=baseline,eagle_topk1_v2", "variant.args.speculative_num_steps=2", DRY)
+    code, _, err = say("-m", "+variant=baseline,eagle_topk1_v2", "variant.args.speculative_num_steps=2", *sim)
     assert (code, err.count("\n")) == (2, 1)
     assert "write ++variant.args.speculative_num_steps=..." in err
 
 
-def test_j11_relative_paths_mean_where_the_command_was_typed(cli: Callable[..., Ended], tmp_path: Path) -> None:
+def test_j11_relative_paths_mean_where_the_command_was_typed(two_sweeps: tuple[Path, list[Ended]]) -> None:
     """With hydra.job.chdir=true too the prompts are read there and the results lie there."""
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    (folder / "p.jsonl").write_text(
-        '{"id": "first", "prompt": "What is a tide?"}\n{"id": "second", "prompt": "Why?"}\n'
-    )
-    prompts = ("workload.source=jsonl", "workload.path=./p.jsonl")
-    ended = cli(BASELINE, *TINY, *prompts, "hydra.run.dir=./res", "hydra.job.chdir=true", folder=folder)
-    assert ended.code in (0, 6), ended.err
-    assert sorted(path.name for path in folder.iterdir()) == ["p.jsonl", "res"]
-    seen = duckdb.sql(f"select distinct prompt_id from '{folder}/res/**/requests.parquet' order by 1").fetchall()
-    assert seen == [("first",), ("second",)]
+    folder, _ = two_sweeps
+    assert sorted(path.name for path in folder.iterdir()) == ["outputs", "p.jsonl"]
+    seen = duckdb.sql(f"select prompt_id from '{folder}/outputs/**/requests.parquet'").fetchall()
+    assert {prompt_id.partition("#")[0] for (prompt_id,) in seen} == {"one", "two"}
+
+
+@pytest.mark.parametrize("chdir", ["true", "false"])
+def test_j11_a_chosen_folder_is_relative_to_it_too(chdir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """hydra.run.dir=./res means the same place whether or not Hydra changes folders."""
+    monkeypatch.chdir(tmp_path)
+    made = compose(prepare([BASELINE, "hydra.run.dir=./res", f"hydra.job.chdir={chdir}"]))
+    assert (made.root, made.runs[0].folder) == (tmp_path / "res", tmp_path / "res")

@@ -59,15 +59,18 @@ def test_mean_duration_prefers_the_good() -> None:
 
 def test_expected_duration() -> None:
     """The warm-up's first; then in proportion to the concurrency where throughput was flat, not where it grew."""
-    assert expect(8, 2.0, []) == Expected(2.0, "the warm-up's")
+    assert expect(8, 2.0, []) == Expected(2.0, "the warm-up's times 1.00")
+    assert expect(32, 2.0, []).duration_s == pytest.approx(4.0)
+    assert expect(2, 9.0, [Measured(1, 0.5)]).duration_s == pytest.approx(1.0)
     flat = [Measured(10, 1.0), Measured(20, 2.0)]
     assert expect(50, 9.0, flat).duration_s == pytest.approx(5.0)
+    assert expect(1, 9.0, flat).duration_s == pytest.approx(0.1)
     growing = [Measured(10, 1.0), Measured(20, 1.0)]
     assert expect(40, 9.0, growing).duration_s == pytest.approx(1.0)
     between = [Measured(1, 1.0), Measured(4, 2.0)]
     assert expect(16, 9.0, between).duration_s == pytest.approx(4.0)
-    assert expect(1, 9.0, flat).duration_s == pytest.approx(0.1)
-    assert expect(50, 9.0, [Measured(20, 2.0), Measured(10, 1.0)]).duration_s == pytest.approx(5.0)
+    falling = [Measured(20, 2.0), Measured(10, 1.0)]
+    assert expect(50, 9.0, falling).duration_s == pytest.approx(5.0)
 
 
 def test_expected_length_of_a_level() -> None:
