@@ -33,6 +33,8 @@ def parse(composed: Mapping[str, Any], variants: Sequence[str]) -> Config:
     Raises ConfigError, one sentence.
     """
     given = {key: value for key, value in composed.items() if key != "hydra"}
+    if not given.get("variant") and given.get("study"):
+        raise ConfigError(f"study {given['study']} runs several variants: add -m, or choose one by +variant=NAME")
     if not given.get("variant"):
         raise ConfigError(f"no variant was chosen; add +variant=NAME with one of: {', '.join(variants)}")
     for mapping in (given.get("tags"), given["variant"].get("env") if isinstance(given["variant"], dict) else None):

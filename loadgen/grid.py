@@ -70,25 +70,36 @@ def run_all(collected: Collected) -> int:
             engine.require_weights(run.config, "sglang")
     if len({run.config.cluster.address for run in runs}) > 1:
         raise ConfigError("cluster.address differs between the runs of one command; give one")
+    older = _older(collected)
     with cluster.opened(runs[0].config.cluster.address), signals() as stop:
         gpus = cluster.gpus_of_nodes()
         cluster.require_one_node()
         specs = [engine.server_spec(run.config, engine.resolve_engine(run.config, gpus)) for run in runs]
         for run in runs:
             cluster.require_cpus(run.config.cluster.workers or 1)
-        root = _root(collected)
+        root = older or _fresh(collected)
         runs = [dataclasses.replace(run, folder=root / run.folder.relative_to(collected.root)) for run in runs]
         return measure(runs, specs, texts, root, stop, collected.command)
 
 
-def _root(collected: Collected) -> Path:
-    """The folder of this command's results: a fresh one, or with resume=true the one of the same question."""
-    asked = resume.question([(run.config, run.folder.relative_to(collected.root)) for run in collected.runs])
+def _older(collected: Collected) -> Path | None:
+    """With resume=true the folder of the same question. Raises ConfigError for none, and for a chosen one in use."""
     if all(run.config.resume for run in collected.runs):
-        return resume.find(collected.root, collected.chosen, asked)
+        return resume.find(collected.root, collected.chosen, _question(collected))
+    if collected.chosen:
+        store.refuse_taken(collected.root)
+    return None
+
+
+def _fresh(collected: Collected) -> Path:
+    """A folder of this command's own."""
     root = store.claim(collected.root, collected.chosen)
-    resume.remember(root, asked, collected.command)
+    resume.remember(root, _question(collected), collected.command)
     return root
+
+
+def _question(collected: Collected) -> list[dict[str, Any]]:
+    return resume.question([(run.config, run.folder.relative_to(collected.root)) for run in collected.runs])
 
 
 def order(runs: Sequence[Run]) -> list[Run]:

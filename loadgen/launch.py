@@ -105,7 +105,8 @@ def _ready(server: cluster.Server, spec: ServerSpec, progress: Progress, stop: S
     """Wait for the proven endpoint, showing the log's milestones meanwhile."""
     begun = time.monotonic()
     try:
-        server.ask("progress", stop=stop, wait_s_max=PLACED_S_MAX)
+        for left in server.ask("leftovers", stop=stop, wait_s_max=PLACED_S_MAX):
+            progress.warn(left)
     except ClusterError as error:
         raise ClusterError(
             f"{spec.variant}: no place for the server in the cluster ({error}); are GPUs taken?"

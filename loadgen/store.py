@@ -217,7 +217,17 @@ def claim(folder: Path, chosen_by_user: bool = False) -> Path:
                 continue
             _sync(candidate)
         return candidate
-    raise ConfigError(f"{folder} already holds results; choose another folder, or resume=true to go on in it")
+    raise _taken(folder)
+
+
+def refuse_taken(folder: Path) -> None:
+    """Raise ConfigError where a run has already claimed `folder`."""
+    if (folder / LEDGER).exists():
+        raise _taken(folder)
+
+
+def _taken(folder: Path) -> ConfigError:
+    return ConfigError(f"{folder} already holds results; choose another folder, or resume=true to go on in it")
 
 
 def new_folder(parent: Path, name: str) -> Path:
