@@ -132,7 +132,7 @@ def reasons(point: Point) -> Iterable[Text]:
 
 
 def _worst_margins(points: list[Point]) -> str:
-    """For each rule the level that came closest to its limit, or showed the largest number."""
+    """For each rule the level that came closest to its limit."""
     closest: dict[str, tuple[float, str]] = {}
     for point in points:
         level = f" at {point['load'].get('rate') or point['load'].get('concurrency')}" if len(points) > 1 else ""
@@ -144,13 +144,13 @@ def _worst_margins(points: list[Point]) -> str:
 
 
 def _used(finding: Mapping[str, Any]) -> float | None:
-    """How near a number came to its limit; without a limit, how large it is. None for what the table has already."""
+    """How near a number came to its limit. None for what has no limit, and for what the table has already."""
     measured, limit = finding.get("measured"), finding.get("limit")
-    if finding["rule"] in IN_THE_TABLE or not isinstance(measured, int | float):
+    if finding["rule"] in IN_THE_TABLE or not isinstance(measured, int | float) or not limit:
         return None
     if finding.get("at_least"):
-        return limit / measured if limit and measured else None
-    return abs(measured) / (limit or 1)
+        return limit / measured if measured else None
+    return abs(measured) / limit
 
 
 def ledger_table(lines: Sequence[Mapping[str, Any]]) -> RenderableType:

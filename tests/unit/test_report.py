@@ -148,10 +148,9 @@ def test_a_whole_run_is_labelled() -> None:
 def test_what_is_not_judged_is_shown_as_such() -> None:
     """Of a whole run, steadiness and concurrency are told with their limits, and that they do not count."""
     counted = {"kind": "closed", "concurrency": 16, "requests": 40}
-    judged = verdict.judge(facts(whole_run=True, concurrency_held=0.7, slope_per_min=-0.02))
+    judged = verdict.judge(facts(whole_run=True, concurrency_held=0.7))
     text = words(table([point(16, judged, load=counted)]))
     assert "concurrency held 70 % (at least 98 %; not judged)" in text
-    assert "slope -2 %/min" in text
 
 
 def test_margins_name_the_level_that_came_closest() -> None:
