@@ -73,15 +73,6 @@ def kept(text: str) -> list[Sample]:
     return list(samples("\n".join(lines) + "\n"))
 
 
-def totals(text: str) -> dict[str, float]:
-    """Name -> value summed over labels, which grow from version to version; histograms by their sum and count."""
-    found: dict[str, float] = {}
-    for name, _, value in samples(text):
-        if not name.endswith("_bucket"):
-            found[name] = found.get(name, 0.0) + value
-    return found
-
-
 def page(url: str, access: Access = OPEN) -> str:
     """The text of /metrics; empty where the server has none or does not answer in time."""
     try:

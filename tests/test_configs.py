@@ -113,19 +113,3 @@ def test_study_runs_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert set(rows["study"].to_pylist()) == {"single_stream"}
     assert set(rows["variant"].to_pylist()) == {"baseline", "eagle_fusion_v1"}
     assert len(set(rows["launch_id"].to_pylist())) == 2
-
-
-@pytest.mark.usefixtures("one_ray")
-def test_two_workers_share_a_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The streams of two workers add up to exactly the concurrency, and every request is there once."""
-    asked = ["load.concurrency=5", "load.requests=31", "cluster.workers=2", "engine=sim", "engine.sim_speed=8"]
-    code = main(
-        ["+variant=baseline", *asked, "workload.max_tokens=48", "output.quiet=true", f"hydra.run.dir={tmp_path}/run"]
-    )
-    assert code in (0, 6), capsys.readouterr().out
-    rows = read_dataset(tmp_path)
-    assert rows["seq"].to_pylist() == list(range(31))
-    assert set(rows["worker"].to_pylist()) == {0, 1}
-    assert set(rows["output_tokens"].to_pylist()) == {48}
-    kinds = rows["prompt_kind"].to_pylist()
-    assert all(len(set(kinds[i : i + 8])) == 8 for i in range(0, 24, 8))

@@ -1,0 +1,71 @@
+"""Whole runs on one shared Ray: several workers, texts on request, going on after an interruption, external servers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loadgen import cluster
+from loadgen.__main__ import main
+from loadgen.dataset import point_files, read_dataset, read_json, read_ledger
+
+TINY = ["+variant=baseline", "engine=sim", "engine.sim_speed=8", "workload.max_tokens=48", "output.quiet=true"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_ray() -> Iterator[None]:
+    with cluster.opened(None):
+        yield
+
+
+def test_two_workers_share_a_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The streams of two workers add up to exactly the concurrency, and every request is there once."""
+    asked = ["load.concurrency=5", "load.requests=31", "cluster.workers=2"]
+    code = main([*TINY, *asked, f"hydra.run.dir={tmp_path}/run"])
+    assert code in (0, 6), capsys.readouterr().out
+    rows = read_dataset(tmp_path)
+    assert rows["seq"].to_pylist() == list(range(31))
+    assert set(rows["worker"].to_pylist()) == {0, 1}
+    assert set(rows["output_tokens"].to_pylist()) == {48}
+    assert len(set(rows["started_at"].to_pylist())) == 1
+    kinds = rows["prompt_kind"].to_pylist()
+    assert all(len(set(kinds[i : i + 8])) == 8 for i in range(0, 24, 8))
+
+
+def test_texts_are_kept_only_when_asked(tmp_path: Path) -> None:
+    """output.text=true writes answers to a file of their own; otherwise there are only hashes."""
+    counted = ["load.concurrency=2", "load.requests=4"]
+    assert main([*TINY, *counted, "output.text=true", f"hydra.run.dir={tmp_path}/kept"]) in (0, 6)
+    assert main([*TINY, *counted, f"hydra.run.dir={tmp_path}/not"]) in (0, 6)
+    lines = [json.loads(line) for line in (tmp_path / "kept/c2/text.jsonl").read_text().splitlines()]
+    assert sorted(line["seq"] for line in lines) == [0, 1, 2, 3]
+    assert all(len(line["text"].split()) == 48 for line in lines)
+    assert not list(tmp_path.glob("not/**/text.jsonl"))
+    hashes = [read_dataset(tmp_path / name)["answer_sha256"].to_pylist() for name in ("kept", "not")]
+    assert hashes[0] == hashes[1]
+
+
+def test_resume_measures_only_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same command with resume=true goes on in the newest folder of the same question and keeps what is VALID."""
+    monkeypatch.chdir(tmp_path)
+    asked = [*TINY, "load.concurrency=[1,2]", "load.requests=8", "workload.max_tokens=256"]
+    assert main(asked) in (0, 6)
+    (ledger,) = tmp_path.glob("outputs/*/*/ledger.jsonl")
+    lines = read_ledger(ledger)
+    # As after an interruption: the first Point is VALID, the second is not.
+    lines[0]["status"], lines[1]["status"] = "VALID", "INTERRUPTED"
+    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    before = point_files(tmp_path)
+    capsys.readouterr()
+    assert main([*asked, "resume=true"]) in (0, 6)
+    assert [path.parent for path in tmp_path.glob("outputs/*/*/ledger.jsonl")] == [ledger.parent]
+    new = set(point_files(tmp_path)) - set(before)
+    assert [read_json(path)["load"]["concurrency"] for path in new] == [2]
+    assert [line["concurrency"] for line in read_ledger(ledger)] == [1, 2, 2]
+    shown = capsys.readouterr().out
+    assert shown.count("VALID") >= 2
+    assert main([*asked, "workload.seed=7", "resume=true"]) == 2
+    assert "holds no run with this same configuration" in capsys.readouterr().err
