@@ -15,7 +15,7 @@ GONE_S_MAX = 15.0  # what was started is gone when the program has ended; reapin
 RAY_AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")  # need a minute to see that their node was killed
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def adopting() -> Iterator[None]:
     """Orphans of the program become children of the test process, so that none goes unseen."""
     guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)
