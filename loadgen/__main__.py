@@ -7,6 +7,7 @@ The function under hydra.main only collects; when Hydra has returned, all runs a
 import contextlib
 import dataclasses
 import importlib.resources
+import importlib.util
 import io
 import os
 import shlex
@@ -22,7 +23,6 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-import server
 from loadgen import checks, grid, overrides, secret, store
 from loadgen.errors import ConfigError, Interrupted, LoadgenError
 
@@ -135,13 +135,14 @@ def shell_line(arguments: list[str]) -> str:
 
 
 def _same_checkout() -> None:
-    """`python -m` puts the working folder first on the path: a foreign server/ there would be taken for ours."""
+    """`python -m` puts the working folder first on the path: a server/ or conf/ there would be taken for ours."""
     ours = Path(__file__).resolve().parent.parent
-    theirs = Path(str(server.__file__ or next(iter(server.__path__), ""))).resolve()
-    if ours not in theirs.parents:
-        raise ConfigError(
-            f"the package server was found at {theirs.parent}, not beside {ours / 'loadgen'}; run from another folder"
-        )
+    for name in ("server", "conf"):
+        found = importlib.util.find_spec(name)
+        places = [] if found is None else [found.origin, *(found.submodule_search_locations or [])]
+        theirs = Path(next((place for place in places if place), "nowhere")).resolve()
+        if ours not in theirs.parents:
+            raise ConfigError(f"{name} was found at {theirs}, not beside {ours / 'loadgen'}; run from another folder")
 
 
 if __name__ == "__main__":

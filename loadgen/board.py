@@ -50,7 +50,7 @@ class Board:
         self._going, self._reason = True, ""
 
     def beat(self, beat: dict[str, Any]) -> dict[str, Any]:
-        """Take a worker's report; answer {"go", "start_utc_ns", "window"}."""
+        """Take a worker's report; answer {"go", "start_utc_ns", "now_utc_ns", "window"}, on the board's wall clock."""
         seat = self._seats[beat["worker"]]
         seat.heard_s = time.monotonic()
         if beat["phase"] == "ready":
@@ -62,7 +62,7 @@ class Board:
             self._health += beat["health"]
             self._decide()
         span = [self._window.start_ns, self._window.end_ns] if self._window else None
-        return {"go": self._going, "start_utc_ns": self._start_utc_ns, "window": span}
+        return {"go": self._going, "start_utc_ns": self._start_utc_ns, "now_utc_ns": time.time_ns(), "window": span}
 
     def _meet(self, worker: int) -> None:
         self._ready.add(worker)

@@ -160,9 +160,11 @@ def _check_workload(config: Config) -> None:
         raise ConfigError("workload.path is given but not read: add workload.source=jsonl or workload.source=sharegpt")
     if workload.path and re.search(r"\.(pkl|pickle|npy|npz|pt|pth)$", workload.path, re.IGNORECASE):
         raise ConfigError(f"workload.path={workload.path}: only JSON is read; convert the file to JSON lines")
-    if (workload.body.get("n") or 1) != 1:
-        raise ConfigError("workload.body.n: one choice a request is measured; leave n out")
-    if workload.body.get("stream") is False:
+    sampling = workload.body.get("sampling_params")
+    for fields in (workload.body, sampling if isinstance(sampling, dict) else {}):
+        if (fields.get("n") or 1) != 1:
+            raise ConfigError("workload.body.n: one choice a request is measured; leave n out")
+    if workload.body.get("stream", True) is not True:
         raise ConfigError("workload.body.stream=false: only streaming is measured; leave stream out")
 
 

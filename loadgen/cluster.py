@@ -5,6 +5,7 @@ pieces, so that a signal is heard within a fraction of a second.
 """
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -35,6 +36,7 @@ POLL_S = 0.2
 LOOPBACK = "127.0.0.1"
 BOARD_S_MAX = 10.0  # an answer of the board; it does nothing but count
 SERVER_CALL_S_MAX = 60.0  # short questions to the server's actor; it puts its own, shorter bounds on HTTP
+MORE_FILES = "raise the limit of open files (ulimit -n), or use more workers (cluster.workers)"
 OBJECT_STORE_BYTES = 200 * 1024 * 1024  # nothing large goes through it: plans in, counts out
 
 
@@ -165,6 +167,8 @@ def _cause(error: BaseException) -> LoadgenError:
     cause = getattr(error, "cause", None)
     if isinstance(cause, LoadgenError):
         return cause
+    if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
+        return ClusterError(f"{cause.strerror}; {MORE_FILES}")
     return ClusterError(_reason(error)) if cause is None else Bug(_reason(error))
 
 

@@ -3,6 +3,7 @@
 Pure. Owns which rows and samples a fact is taken from; knows no limits (see verdict.py).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from loadgen.config import Load
 from loadgen.record import Outcome
 from loadgen.series import NS_PER_S, Columns, chunk_counts, failures, in_flight_mean, series, whole_run_span
 from loadgen.stats import MSER_BATCH, halves, mser5, slope_per_min
+from loadgen.summary import cached_share
 from loadgen.verdict import Facts
 from loadgen.window import Window
 
@@ -75,22 +77,35 @@ def facts_of(
     span_ns = whole_run_span(cols) if window_ns is None else window_ns
     sent = counted & (cols["outcome"] != Outcome.UNSENT)
     in_flight = in_flight_mean(cols, *span_ns)
+    good = sent & (cols["outcome"] == Outcome.OK)
     return Facts(
         requests=int(sent.sum()),
         failed=int((sent & failures(cols)).sum()),
         short=int((sent & cols["short"]).sum()),
         failed_share_max=failed_share_max,
         short_share_max=short_share_max,
+        failure=_failure(cols, sent),
         whole_run=whole_run,
         concurrency_held=in_flight / concurrency if concurrency and in_flight is not None else None,
         refill_p99_ms=_quantile(cols["refill_ns"][sent], 0.99, NS_PER_MS),
         lateness_p99_ms=_lateness_p99_ms(cols, sent) if concurrency is None else None,
         chunks_per_read=_chunks_per_read(cols, sent),
-        **_times(cols, sent & (cols["outcome"] == Outcome.OK)),
+        cached_share=cached_share(cols, good),
+        **_times(cols, good),
         **_steadiness(cols, *span_ns),
         **_client(health, *span_ns),
         **from_server,
     )
+
+
+def _failure(cols: Columns, rows: np.ndarray) -> str | None:
+    """The commonest way in which the chosen rows failed, in the server's words where it had any; None without one."""
+    bad = rows & failures(cols)
+    told = Counter(zip(cols["outcome"][bad], cols["error"][bad], strict=True))
+    if not told:
+        return None
+    (outcome, error), count = told.most_common(1)[0]
+    return f"{count} x {outcome}" + (f" ({error})" if error else "")
 
 
 def _quantile(values: np.ndarray, q: float, scale: float = 1.0) -> float | None:

@@ -4,13 +4,14 @@ Owns the order of things and the exit code. How a server lives is `launch`'s, wh
 what a person sees is `report`'s.
 """
 
+import contextlib
 import dataclasses
 import random
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from loadgen import cluster, config, engine, errors, forecast, launch, point, prompts, report, resume, store, verdict
 from loadgen.config import Config, Level
@@ -71,7 +72,13 @@ def run_all(collected: Collected) -> int:
     if len({run.config.cluster.address for run in runs}) > 1:
         raise ConfigError("cluster.address differs between the runs of one command; give one")
     older = _older(collected)
-    with cluster.opened(runs[0].config.cluster.address), signals() as stop:
+    results = sys.stdout
+    # Ray tells of a lost process on stdout, which is for results.
+    with (
+        contextlib.redirect_stdout(sys.stderr),
+        cluster.opened(runs[0].config.cluster.address),
+        signals() as stop,
+    ):
         gpus = cluster.gpus_of_nodes()
         cluster.require_one_node()
         specs = [engine.server_spec(run.config, engine.resolve_engine(run.config, gpus)) for run in runs]
@@ -79,7 +86,7 @@ def run_all(collected: Collected) -> int:
             cluster.require_cpus(run.config.cluster.workers or 1)
         root = older or _fresh(collected)
         runs = [dataclasses.replace(run, folder=root / run.folder.relative_to(collected.root)) for run in runs]
-        return measure(runs, specs, texts, root, stop, collected.command)
+        return measure(runs, specs, texts, root, stop, collected.command, results)
 
 
 def _older(collected: Collected) -> Path | None:
@@ -130,8 +137,12 @@ def measure(
     root: Path,
     stop: Stop,
     command: str,
+    results: TextIO,
 ) -> int:
-    """Measure `runs` in their order on the open cluster, less what is VALID already; the exit code."""
+    """Measure `runs` in their order on the open cluster, less what is VALID already; tables go to `results`.
+
+    Returns the exit code.
+    """
     grid = Grid(root, stop, resume.done(root))
     with Progress(runs[0].config.output.quiet) as progress:
         progress.line(report.plan_text([run.config for run in runs], specs, root, _estimate_s(runs, specs)))
@@ -144,7 +155,7 @@ def measure(
                 progress.warn(f"loadgen: {error}; what was written before stands")
         finally:
             grid.end(progress)
-    print(report.ending(resume.points(root), resume.newest(root), root, command))
+    print(report.ending(resume.points(root), resume.newest(root), root, command), file=results)
     return errors.worst(grid.codes)
 
 
@@ -179,7 +190,8 @@ class Grid:
             try:
                 launched = self._serve(run, spec, progress)
             except Interrupted as interrupted:
-                self._ledger(run, level, 0, verdict.as_json(verdict.interrupted(interrupted.signum)))
+                judged = verdict.interrupted(interrupted.signum)
+                self._ledger(run, level, judged.exit_code, verdict.as_json(judged))
                 raise
             except (ServerError, ClusterError, ConfigError, Bug) as error:
                 progress.warn(f"{run.config.variant.name}: {error}{_indented(error)}")
@@ -194,6 +206,10 @@ class Grid:
                 self._fail(run, level, error)
                 self.end(progress)
                 continue
+            except StorageError as error:
+                with contextlib.suppress(StorageError):  # the ledger may lie on the same full disk
+                    self._fail(run, level, error)
+                raise
             self._keep(run, level, done, code, progress)
             self.stop.check()
 
@@ -220,7 +236,7 @@ class Grid:
 
     def _fail(self, run: Run, level: Level, error: LoadgenError) -> None:
         """A Point that could not even be begun: a ledger line and no folder."""
-        rule = {3: "server", 4: "cluster", 2: "configuration"}.get(error.exit_code, "bug")
+        rule = {2: "configuration", 3: "server", 4: "cluster", 5: "storage"}.get(error.exit_code, "bug")
         judged = {"status": verdict.FAILED, "reasons": [{"rule": rule, "measured": str(error)}]}
         self._ledger(run, level, error.exit_code, judged)
 
@@ -258,8 +274,12 @@ class Grid:
     def end(self, progress: Progress) -> None:
         """Stop the running server, if any, and check that it is gone."""
         launched, self.launched = self.launched, None
-        if launched and not launch.end(launched, progress):
-            self.codes.append(ServerError.exit_code)
+        try:
+            if launched and not launch.end(launched, progress):
+                self.codes.append(ServerError.exit_code)
+        except StorageError as error:
+            progress.warn(f"loadgen: {error}")
+            self.codes.append(error.exit_code)
 
 
 def _indented(error: LoadgenError) -> str:

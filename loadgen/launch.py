@@ -3,6 +3,7 @@
 Writes launch.json and server_metrics.parquet through `store`. Knows nothing of levels and Points.
 """
 
+import contextlib
 import dataclasses
 import secrets
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 
 from loadgen import cluster, config, prompts, record, store, worker
 from loadgen.config import Config, Load
-from loadgen.errors import ClusterError, ServerError
+from loadgen.errors import ClusterError, ServerError, StorageError
 from loadgen.interrupt import Stop
 from loadgen.plan import WARM_UP_REQUESTS
 from loadgen.progress import Progress
@@ -84,7 +85,8 @@ def start(spec: ServerSpec, conf: Config, folder: Path, progress: Progress, stop
         progress.phase(f"{spec.variant}: {WARM_UP_REQUESTS} warm-up requests")
         launched.warm_up_s = _warm_up(launched, conf, stop)
     except BaseException:
-        end(launched, progress)
+        with contextlib.suppress(StorageError):  # what ended the start is the one to tell
+            end(launched, progress)
         raise
     return launched
 
@@ -108,21 +110,19 @@ def _ready(server: cluster.Server, spec: ServerSpec, progress: Progress, stop: S
         for left in server.ask("leftovers", stop=stop, wait_s_max=PLACED_S_MAX):
             progress.warn(left)
     except ClusterError as error:
-        raise ClusterError(
-            f"{spec.variant}: no place for the server in the cluster ({error}); are GPUs taken?"
-        ) from None
+        raise ClusterError(f"no place for the server in the cluster ({error}); are GPUs taken?") from None
     starting = server.send("start")
     wait_s_max = PROBE_S_MAX if spec.engine == "external" else spec.ready_s_max + START_SLACK_S
     while not cluster.is_done(starting, READY_POLL_S):
         stop.check()
         waited = time.monotonic() - begun
         if waited > wait_s_max:
-            late = f"{spec.variant}: the server was not ready within {wait_s_max:g} s"
+            late = f"the server was not ready within {wait_s_max:g} s"
             raise ServerError(f"{late}; raise engine.ready_s_max or read its log")
         progress.phase(f"{spec.variant}: starting, {waited:.0f} s: {server.ask('progress', stop=stop)}")
     endpoint: dict[str, Any] = cluster.result(starting, stop, wait_s_max, "the server's actor")
     if not endpoint["ok"]:
-        raise ServerError(f"{spec.variant}: {endpoint['reason']}", endpoint.get("log_tail") or "")
+        raise ServerError(endpoint["reason"], endpoint.get("log_tail") or "")
     return endpoint
 
 
@@ -194,8 +194,10 @@ def _warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
     finally:
         crew.dismiss()
     if look["failed"] == look["finished"]:
-        none = f"{launched.spec.variant}: none of the {WARM_UP_REQUESTS} warm-up requests was answered ({returned})"
-        raise ServerError(f"{none}; read server{launched.stem}.log")
+        none = f"none of the {WARM_UP_REQUESTS} warm-up requests was answered ({returned})"
+        ours = launched.spec.engine != "external"
+        where = f"read server{launched.stem}.log" if ours else "see engine.url, engine.api and engine.api_key_env"
+        raise ServerError(f"{none}; {where}")
     return float(look["duration_s"])
 
 
@@ -223,12 +225,18 @@ def limits(load: Load) -> worker.Limits:
 
 
 def end(launched: Launched, progress: Progress) -> bool:
-    """Stop the server and keep its metrics; whether all of it is gone. Never raises for a server already gone."""
+    """Stop the server and keep its metrics; whether all of it is gone. Never raises for a server already gone.
+
+    Raises StorageError, after the stop, when the metrics could not be written.
+    """
     ours = launched.spec.engine != "external"
     progress.phase(f"{launched.spec.variant}: {'stopping the server' if ours else 'done'}")
-    clean = False
+    clean, not_kept = False, None
     try:
-        collect(launched)
+        try:
+            collect(launched)
+        except StorageError as error:
+            not_kept = error  # a full disk must not keep the server alive
         stopped = launched.server.ask("stop", wait_s_max=STOP_S_MAX)
         clean = bool(stopped["clean"])
         if not clean:
@@ -236,6 +244,8 @@ def end(launched: Launched, progress: Progress) -> bool:
     except ClusterError as error:
         progress.warn(f"the server's actor could not stop it ({error}); its guard ends it")
     launched.server.end()
+    if not_kept:
+        raise not_kept
     return clean
 
 

@@ -37,7 +37,7 @@ class Plan:
     seed: int
     numbered: bool = True  # rounds after the first get a numbered opening line, so that no two prompts are the same
     requests: int | None = None  # None: no end
-    body: Mapping[str, Any] = field(default_factory=dict)  # merged into every request, last
+    body: Mapping[str, Any] = field(default_factory=dict)  # merged into every request, last; null takes a field out
 
     def prompt(self, seq: int) -> Prompt:
         """The prompt of request `seq`."""
@@ -74,7 +74,7 @@ def payload(plan: Plan, seq: int, api: str, model_id: str) -> dict[str, Any]:
     prompt = plan.prompt(seq)
     if api == "generate":
         sampling = {"max_new_tokens": plan.max_tokens, "ignore_eos": plan.ignore_eos, "temperature": plan.temperature}
-        return {"text": prompt.text, "sampling_params": sampling, "stream": True, **plan.body}
+        return _merged({"text": prompt.text, "sampling_params": sampling, "stream": True}, plan.body)
     body: dict[str, Any] = {
         "model": model_id,
         "max_tokens": plan.max_tokens,
@@ -85,7 +85,12 @@ def payload(plan: Plan, seq: int, api: str, model_id: str) -> dict[str, Any]:
     if plan.ignore_eos:
         body["ignore_eos"] = True
     asked = {"messages": list(prompt.messages)} if api == "chat" else {"prompt": prompt.text}
-    return {**body, **asked, **plan.body}
+    return _merged({**body, **asked}, plan.body)
+
+
+def _merged(body: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    # Strict servers refuse fields that they do not know: null is the way to leave one of ours out.
+    return {name: value for name, value in {**body, **given}.items() if value is not None}
 
 
 def slots(concurrency: int, workers: int, worker: int) -> range:

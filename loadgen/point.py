@@ -171,11 +171,12 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
         expected_rows = sum(told["sent"] + told["unsent"] for told in watch.returned.values())
         assert len(rows) == expected_rows, f"{len(rows)} rows of {expected_rows} requests in {cell.folder}"
         judged, numbers = _judge(cell, columns(rows), health, span)
+        numbers = None if judged.status == verdict.FAILED else numbers
         if watch.board["duration_s"]:
             cell.launched.measured.append(Measured(cell.level.concurrency, watch.board["duration_s"]))
     point = _content(cell, watch.board, judged, numbers)
-    store.commit_point(cell.folder, rows, health, point)
     launch.collect(cell.launched)
+    store.commit_point(cell.folder, rows, health, point)
     return point, judged.exit_code
 
 
@@ -186,6 +187,8 @@ def _judge(
     launched, ours = cell.launched, cell.launched.spec.engine != "external"
     told = launched.server.ask("info", wait_s_max=INFO_S_MAX)
     wrong, unproven = contradictions(launched.spec, told, cell.level.concurrency)
+    if ours and told is None:
+        unproven = []  # that it no longer answers says it all
     facts = gather(
         cols,
         health,

@@ -30,7 +30,7 @@ def load(workload: Workload) -> tuple[tuple[Prompt, ...], list[str]]:
     read = from_jsonl if workload.source == "jsonl" else from_sharegpt
     warnings: list[str] = []
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             found = tuple(read(file, str(path), warnings))
     except OSError as error:
         raise ConfigError(f"workload.path={path} cannot be read ({error.strerror}); name a readable file") from None
@@ -114,9 +114,20 @@ def from_jsonl(lines: Iterable[str], name: str, warnings: list[str]) -> Iterator
         except (json.JSONDecodeError, RecursionError):
             bad = number
             continue
+        if not _can_be_sent(record):
+            raise ConfigError(f"{name}, line {number}: half of a surrogate pair is no character; correct the line")
         yield _from_record(record, name, number)
     if bad is not None:
         warnings.append(f"{name}: the last line ({bad}) is cut off and was left out")
+
+
+def _can_be_sent(record: Any) -> bool:
+    """Whether all its texts have a UTF-8 form: JSON may hold escapes of half a character."""
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _from_record(record: Any, name: str, number: int) -> Prompt:
@@ -157,7 +168,11 @@ def from_sharegpt(file: TextIO, name: str, warnings: list[str]) -> Iterator[Prom
         turns = record.get("conversations") if isinstance(record, dict) else None
         first = turns[0] if isinstance(turns, list) and turns and isinstance(turns[0], dict) else {}
         text = first.get("value")
-        if first.get("from") in ("human", "user") and isinstance(text, str) and text.strip():
+        if first.get("from") not in ("human", "user") or not isinstance(text, str) or not text.strip():
+            continue
+        if not _can_be_sent(text):
+            warnings.append(f"{name}, record {count}: half of a surrogate pair is no character; it was left out")
+        else:
             yield _prompt(f"sharegpt-{record.get('id', count)}", UNKNOWN_KIND, text)
 
 

@@ -7,6 +7,7 @@ A Trace says what happened on the wire. It must not know of plans, rows, windows
 import asyncio
 import errno
 import functools
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -28,13 +29,8 @@ KEEPALIVE_S = 4.0  # servers close idle connections after 5 s (uvicorn); one tha
 HEADERS = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "User-Agent": "loadgen"}
 JSON_TYPE = "application/json"  # a stream never has it; an error, or streaming that is off, does
 OWN_LACK = frozenset({errno.ENFILE, errno.EMFILE, errno.EADDRNOTAVAIL})  # ours, to be told apart from a refusal
-ENDED_BADLY = (
-    aiohttp.ClientError,
-    OSError,
-    TimeoutError,
-    ValueError,
-    EOFError,
-)  # whatever a server or a network can cause
+# Whatever a server or a network can cause.
+ENDED_BADLY = (aiohttp.ClientError, OSError, TimeoutError, ValueError, EOFError)
 
 
 class Wire(ResponseHandler):
@@ -296,4 +292,7 @@ def _classify(error: BaseException, trace: Trace) -> tuple[Outcome, str]:
         return Outcome.TIMEOUT_CONNECT, text
     if isinstance(error, OSError) and error.errno in OWN_LACK:
         return Outcome.CONNECT, f"this machine, not the server: {text}; raise ulimit -n or use fewer streams a worker"
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        # aiohttp's words do not tell a refusal from a host that is not there.
+        text = f"{os.strerror(error.errno)}: {text}"
     return Outcome.CONNECT, text

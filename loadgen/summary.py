@@ -165,16 +165,21 @@ def _mean_or_median(values: np.ndarray, of: Callable[[np.ndarray], Any]) -> floa
 
 def _tokens(cols: Columns, good: np.ndarray) -> dict[str, Any]:
     """Token counts of the requests that ended well, and where they came from."""
-    prompt, cached = cols["prompt_tokens"][good], cols["cached_tokens"][good]
-    known = ~np.isnan(cached.astype(np.float64))
-    prompt_known = float(np.nansum(prompt[known]))
     return {
         "tokens_per_chunk": tokens_per_chunk(cols, good),
         "output_tokens_mean": _nanmean(cols["output_tokens"][good]),
-        "prompt_tokens_mean": _nanmean(prompt),
-        "cached_share": float(np.nansum(cached[known])) / prompt_known if prompt_known else None,
+        "prompt_tokens_mean": _nanmean(cols["prompt_tokens"][good]),
+        "cached_share": cached_share(cols, good),
         "token_sources": sorted({str(source) for source in cols["token_source"][good] if source is not None}),
     }
+
+
+def cached_share(cols: Columns, rows: np.ndarray) -> float | None:
+    """Prompt tokens that the server found in its cache, of all of those chosen rows that tell; None where none does."""
+    prompt, cached = cols["prompt_tokens"][rows], cols["cached_tokens"][rows]
+    known = ~np.isnan(cached.astype(np.float64))
+    prompt_known = float(np.nansum(prompt[known]))
+    return float(np.nansum(cached[known])) / prompt_known if prompt_known else None
 
 
 def _nanmean(values: np.ndarray) -> float | None:

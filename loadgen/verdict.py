@@ -5,11 +5,13 @@ nothing of files, servers or how the facts were gathered from rows (see facts.py
 """
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from loadgen.errors import INVALID_POINTS, Interrupted, ServerError
+from loadgen.margin import Measure
+from loadgen.margin import margin as margin
 from loadgen.stats import HALVES_DIFFERENCE_MAX, HALVES_STANDARD_ERRORS_MAX
 
 CONCURRENCY_HELD_MIN = 0.98  # below, the level that was asked for was not what ran
@@ -23,9 +25,10 @@ WORKER_CPU_P95_MAX = 0.80  # of a core; queues grow steeply from there
 CAPACITY_SHARE_MAX = 0.70  # of what calibration found this client to measure exactly
 GC_PAUSE_MS_MAX = 20.0
 DESCRIPTORS_SHARE_MAX = 0.80  # of the process's limit; the next level would fail
+CHUNKS_PER_READ_MAX = 2.0  # above, most events share a read: their times are the read's, and perhaps a proxy's
+CACHED_SHARE_MAX = 0.01  # above, the server did less work than prompts that are new to it would ask
 
 VALID, INVALID, FAILED, INTERRUPTED = "VALID", "INVALID", "FAILED", "INTERRUPTED"
-Measure = float | int | str | None
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Facts:
     short: int
     failed_share_max: float
     short_share_max: float
+    failure: str | None = None  # the commonest one in words
     whole_run: bool = False  # a fixed count: rules about a steady level are shown and not judged
     steady: bool | None = None
     halves_difference: float | None = None  # second half against first, share of the mean
@@ -56,6 +60,7 @@ class Facts:
     gc_pause_max_ms: float | None = None
     descriptors_share: float | None = None
     chunks_per_read: float | None = None
+    cached_share: float | None = None  # of the prompts' tokens
     contradictions: tuple[tuple[str, Any, Any], ...] = ()  # (flag, asked, told)
     not_proven: tuple[str, ...] = ()  # what the server does not tell
     proof_needed: bool = True  # false for a server that is not ours: nothing is claimed of it
@@ -91,6 +96,12 @@ def _at_most(rule: str, measured: float | None, limit: float, unit: str, advice:
     return [Finding(rule, measured, limit, unit, None if measured is None else measured <= limit, advice)]
 
 
+def _warned(rule: str, measured: float | None, limit: float, unit: str, note: str) -> list[Finding]:
+    """Never judged, and of interest only above the limit: without one it is not printed."""
+    above = measured is not None and measured > limit
+    return [Finding(rule, measured, limit if above else None, unit, None, "", note=note if above else "")]
+
+
 def _seen(finding: Finding) -> Finding:
     """The same, but a client that was not watched is not taken for a good one."""
     if finding.measured is not None:
@@ -109,7 +120,8 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _failed_share(f: Facts) -> list[Finding]:
-    advice = "read the outcomes and errors in requests.parquet and server.log; lower the load or mend the server"
+    most = f"most often {f.failure}; " if f.failure else ""
+    advice = most + "read outcomes and errors in requests.parquet and server.log; lower the load or mend the server"
     return _at_most("failed_share", _share(f.failed, f.requests), f.failed_share_max, "share", advice)
 
 
@@ -182,7 +194,13 @@ def _descriptors(f: Facts) -> list[Finding]:
 
 
 def _merged(f: Facts) -> list[Finding]:
-    return [Finding("chunks_per_read", f.chunks_per_read, None, "", None, "several events in one read share one stamp")]
+    note = ": most events share a read, their times are the read's; look for a proxy that holds the stream back"
+    return _warned("chunks_per_read", f.chunks_per_read, CHUNKS_PER_READ_MAX, "", note)
+
+
+def _cached(f: Facts) -> list[Finding]:
+    note = ": the server knew prompts already; see cache_flushed in point.json"
+    return _warned("cached_share", f.cached_share, CACHED_SHARE_MAX, "share", note)
 
 
 def _server(f: Facts) -> list[Finding]:
@@ -221,6 +239,7 @@ RULES: tuple[Callable[[Facts], list[Finding]], ...] = (
     _gc,
     _descriptors,
     _merged,
+    _cached,
 )
 
 
@@ -255,39 +274,3 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "reasons": [asdict(finding) for finding in verdict.reasons],
         "margins": [asdict(finding) for finding in verdict.margins],
     }
-
-
-def text(measure: Measure, unit: str) -> str:
-    """A measured value or limit with its unit, shares in per cent."""
-    if measure is None:
-        return "unknown"
-    if isinstance(measure, str):
-        return measure
-    if unit.startswith("share"):
-        return f"{100 * measure:.3g} %{unit.removeprefix('share')}"
-    return f"{measure:.3g} {unit}".rstrip()
-
-
-# Where a rule's name is no good name for what it measures.
-SHOWN_AS = {
-    "steady": "halves differ by",
-    "mser5_cut": "MSER-5 cut",
-    "worker_cpu_p95": "worker CPU p95",
-    "gc_pause_max": "GC pause max",
-}
-
-
-def name_of(rule: str) -> str:
-    """A rule's measure in words."""
-    return SHOWN_AS.get(rule, rule.replace("_", " "))
-
-
-def margin(finding: Mapping[str, Any], where: str = "") -> str:
-    """One finding in its JSON form in words: "loop lag p99 0.4 ms (limit 5 ms)"; `where` follows the measure."""
-    unit, limit = finding.get("unit", ""), finding.get("limit")
-    shown = f"{name_of(finding['rule'])} {text(finding.get('measured'), unit)}{where}"
-    if limit is None:
-        return shown
-    shown_only = "; not judged" if finding.get("ok", False) is None else ""
-    bound = "at least" if finding.get("at_least") else "limit" if isinstance(limit, int | float) else "asked"
-    return f"{shown} ({bound} {text(limit, unit)}{finding.get('note', '')}{shown_only})"

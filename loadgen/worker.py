@@ -7,12 +7,17 @@ import asyncio
 import dataclasses
 import gc
 import os
+import resource
 import socket
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import psutil
+
+from loadgen.errors import ConfigError
+from loadgen.plan import slots
 from loadgen.run import BOARD_SILENCE_S_MAX, Run, Tell, Write, call, result
 from loadgen.shard import Shard, api_key, url
 from loadgen.stream import exchange, session
@@ -21,6 +26,7 @@ from loadgen.trace import Limits, Trace
 __all__ = ["BOARD_SILENCE_S_MAX", "Limits", "Shard", "drive"]
 
 COLLECT_AT = (20_000, 50, 1000)  # a full collection takes tens of ms; young ones find what the exchanges leave behind
+DESCRIPTORS_SPARE = 32  # for what a worker opens beside its connections: names looked up, rows, /proc
 NS = 1_000_000_000
 READY_BEAT_S = 0.05  # while waiting for the start: all workers begin together, none may hear of it late
 
@@ -29,19 +35,21 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
     """Drives one worker's streams until the board says stop; returns the counts and the reason of the end.
 
     `tell` is called with one dict a second and answers {"go", "window"}; `write` is handed rows with every column of
-    IDENTITY and REQUEST. `clock` is the monotonic clock of the stamps (ns). Raises what `write` raises.
+    IDENTITY and REQUEST. `clock` is the monotonic clock of the stamps (ns). Raises ConfigError before anything is sent
+    where the key or descriptors are missing, and what `write` raises.
     """
     key = api_key(shard.api_key_env)
+    _make_room(len(slots(shard.concurrency, shard.workers, shard.worker)))
     collecting = gc.get_threshold()
     gc.collect()
     gc.freeze()  # what is here now lives as long as the worker: no collection needs to look at it
     gc.set_threshold(*COLLECT_AT)
     try:
         async with session(shard.limits, shard.ca_file, key) as http:
-            start_utc_ns, reason = await _ready(shard, tell)
+            start_utc_ns, ahead_ns, reason = await _ready(shard, tell)
             if start_utc_ns is None:
                 return result(shard, reason)
-            start_ns = start_utc_ns - (time.time_ns() - clock())
+            start_ns = start_utc_ns - ahead_ns - (time.time_ns() - clock())
             begun = {**shard.identity, "started_at": datetime.fromtimestamp(start_utc_ns / NS, UTC)}
             shard = dataclasses.replace(shard, identity=begun)
             address = url(shard.base_url, shard.api)
@@ -55,15 +63,37 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
         gc.unfreeze()
 
 
-async def _ready(shard: Shard, tell: Tell) -> tuple[int | None, str]:
-    """The start on the wall clock (ns), the same for all workers; or None and why there is none."""
+def _make_room(streams: int) -> None:
+    """Raises the process's limit of open files where `streams` connections need it. ConfigError where it may not."""
+    low, high = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = psutil.Process().num_fds() + streams + DESCRIPTORS_SPARE
+    if need > high != resource.RLIM_INFINITY:
+        raise ConfigError(
+            f"{streams} streams of one worker need {need} open files, of which {socket.gethostname()} allows {high}; "
+            "raise ulimit -n, or use more workers (cluster.workers) or fewer streams (load.concurrency)"
+        )
+    if 2 * need > low != resource.RLIM_INFINITY:  # a process near its limit is not believed
+        resource.setrlimit(resource.RLIMIT_NOFILE, (high, high))
+
+
+async def _ready(shard: Shard, tell: Tell) -> tuple[int | None, int, str]:
+    """The start on the board's wall clock (ns) and how far that is ahead of ours; or None and why there is none."""
     beat = {"worker": shard.worker, "phase": "ready", "host": socket.gethostname(), "pid": os.getpid()}
     while True:
+        before_ns = time.time_ns()
         answer, trouble = await call(tell, beat)
         if answer is None:
-            return None, trouble
+            return None, 0, trouble
         if answer.get("go") is False:
-            return None, "stopped before the start"
+            return None, 0, "stopped before the start"
         if (start_utc_ns := answer.get("start_utc_ns")) is not None:
-            return start_utc_ns, ""
+            return start_utc_ns, ahead(before_ns, answer.get("now_utc_ns", before_ns), time.time_ns()), ""
         await asyncio.sleep(READY_BEAT_S)
+
+
+def ahead(before_ns: int, told_ns: int, after_ns: int) -> int:
+    """How far another host's clock is ahead of ours by what it told between two readings; 0 where that proves nothing.
+
+    Clocks of one host are the same: half of a slow answer's way must not be taken for a difference between them.
+    """
+    return 0 if before_ns <= told_ns <= after_ns else told_ns - (before_ns + after_ns) // 2

@@ -31,6 +31,8 @@ OURS = {
     "nccl_port": "a port that is free on that node",
     "random_seed": "a fresh number for each launch, which proves the server's identity",
     "model_path": "model.path",
+    "model": "model.path",
+    "tp": "model.tp",  # a server's parser takes the start of a flag for the flag
     "tp_size": "model.tp",
     "tensor_parallel_size": "model.tp",
     "api_key": "a secret, which is named by engine.api_key_env and never given",

@@ -89,6 +89,18 @@ def test_a_mistake_as_a_shell_sees_it(cli: Callable[..., Ended]) -> None:
     assert files_below(ended.folder) == []
 
 
+@pytest.mark.parametrize("name", ["server", "conf"])
+def test_a_folder_that_hides_ours_is_refused(name: str, cli: Callable[..., Ended], tmp_path: Path) -> None:
+    """A package of the working folder with the name of one of ours: exit 2, a sentence that names it."""
+    hiding = tmp_path / "work" / name
+    hiding.mkdir(parents=True)
+    (hiding / "__init__.py").touch()
+    ended = cli(BASELINE, "launch.dry_run=true", folder=tmp_path / "work")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"loadgen: {name} was found at {hiding}")
+    assert ended.err.count("\n") == 1
+
+
 def test_a_folder_with_results_is_refused(cli: Callable[..., Ended], tmp_path: Path) -> None:
     """A chosen folder that holds a ledger is not written to, and says how to go on."""
     taken = tmp_path / "taken"

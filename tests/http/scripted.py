@@ -6,7 +6,7 @@ Plain asyncio, no HTTP library, so that the client's library cannot hide its own
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -33,10 +33,11 @@ class Request:
 class Answer:
     """What is written, and when: `steps` are (ms after the request, bytes), each one write and, if chunked, one chunk.
 
-    `end` is what follows: "clean" (the last chunk), "fin" (a closed connection), "rst" (a reset), "hang" (nothing).
+    Bytes that must be made at their moment are given as a function. `end` is what follows: "clean" (the last chunk),
+    "fin" (a closed connection), "rst" (a reset), "hang" (nothing until the client leaves).
     """
 
-    steps: list[tuple[float, bytes]] = field(default_factory=list)
+    steps: Sequence[tuple[float, bytes | Callable[[], bytes]]] = field(default_factory=list)
     head: bytes = STREAM_HEAD
     end: str = "clean"
     chunked: bool = True
@@ -67,8 +68,10 @@ Script = Callable[[Request, int], Answer]  # the request and its number
 
 
 @asynccontextmanager
-async def scripted(script: Script | Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[Scripted]:
-    """A server on a free port that answers by `script`."""
+async def scripted(
+    script: Script | Answer, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[Scripted]:
+    """A server on a free port of `host` that answers by `script`."""
     seen = Scripted()
     answer = (lambda _request, _number: script) if isinstance(script, Answer) else script
 
@@ -83,9 +86,9 @@ async def scripted(script: Script | Answer, tls: ssl.SSLContext | None = None) -
         finally:
             writer.close()
 
-    seen.server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls, limit=1 << 24, backlog=1024)
+    seen.server = await asyncio.start_server(serve, host, 0, ssl=tls, limit=1 << 24, backlog=1024)
     port = seen.server.sockets[0].getsockname()[1]
-    seen.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+    seen.url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
     try:
         yield seen
     finally:
@@ -105,21 +108,22 @@ async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen:
     seen.in_flight += 1
     seen.peak = max(seen.peak, seen.in_flight)
     try:
-        return await _play(writer, script(request, len(seen.requests) - 1))
+        return await _play(reader, writer, script(request, len(seen.requests) - 1))
     finally:
         seen.in_flight -= 1
 
 
-async def _play(writer: asyncio.StreamWriter, answer: Answer) -> bool:
+async def _play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answer) -> bool:
     loop = asyncio.get_running_loop()
     began = loop.time()
     writer.write(answer.head)
     for at_ms, data in answer.steps:
         await asyncio.sleep(max(0.0, began + at_ms / 1000 - loop.time()))
-        writer.write(b"%x\r\n%s\r\n" % (len(data), data) if answer.chunked else data)
+        part = data if isinstance(data, bytes) else data()
+        writer.write(b"%x\r\n%s\r\n" % (len(part), part) if answer.chunked else part)
         await writer.drain()
     if answer.end == "hang":
-        await asyncio.sleep(3600)
+        await reader.read()
     if answer.end == "rst":
         writer.transport.abort()
     if answer.end == "clean":
@@ -130,12 +134,22 @@ async def _play(writer: asyncio.StreamWriter, answer: Answer) -> bool:
 
 def event(value: object) -> bytes:
     """One event of JSON."""
-    return b"data: " + json.dumps(value).encode() + b"\n\n"
+    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
 
 
-def c(text: str) -> bytes:
+def r(delta: object, **more: object) -> bytes:
+    """A chat delta of any kind."""
+    return event({"id": "r1", "choices": [{"index": 0, "delta": delta, "finish_reason": None}], **more})
+
+
+def c(text: str, **more: object) -> bytes:
     """A chat delta with content."""
-    return event({"id": "r1", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]})
+    return r({"content": text}, **more)
+
+
+def g(text: str, tokens: int, **meta: object) -> bytes:
+    """An event of /generate."""
+    return event({"text": text, "meta_info": {"completion_tokens": tokens, "prompt_tokens": 4, **meta}})
 
 
 def f(reason: str) -> bytes:

@@ -65,10 +65,24 @@ def test_jsonl_cut_off_and_broken(tmp_path: Path) -> None:
         ("", "holds no prompt"),
         ("[]", "line 1"),
         ("[" * 100_000, "holds no prompt"),
+        ('"one"\n"half \\ud800 of a pair"\n"three"', "line 2: half of a surrogate"),
     ]:
         path.write_text(text)
         with pytest.raises(ConfigError, match=said):
             prompts.load(Workload(name="w", source="jsonl", path=str(path)))
+
+
+def test_files_from_elsewhere(tmp_path: Path) -> None:
+    """A byte order mark is no part of the first prompt; a conversation that cannot be sent is left out and named."""
+    path = tmp_path / "p.jsonl"
+    path.write_text('"one"\n"two"\n', encoding="utf-8-sig")
+    found, _ = prompts.load(Workload(name="w", source="jsonl", path=str(path)))
+    assert [prompt.text for prompt in found] == ["one", "two"]
+    half = {"conversations": [{"from": "human", "value": "half \ud800 of a pair"}]}
+    path.write_text(json.dumps([half, conversation(1)]))
+    found, warnings = prompts.load(Workload(name="w", source="sharegpt", path=str(path)))
+    assert [prompt.id for prompt in found] == ["sharegpt-c1"]
+    assert "record 1" in warnings[0]
 
 
 def conversation(number: int, size: int = 10) -> dict[str, object]:

@@ -187,6 +187,7 @@ def test_missing_keys(spec: ServerSpec, keys: list[str]) -> None:
         ({"args": {**TREE, "attention_backend": "trtllm_mha"}}, "verifies chains only"),
         ({"args": {"--page-size": 1}}, "without leading dashes"),
         ({"args": {"port": 1}}, "set by loadgen"),
+        ({"args": {"tp": 4}}, "model.tp"),
         ({"args": {"api_key": "canary"}}, "named by engine.api_key_env"),
         ({"args": {"page_size": float("nan")}}, "a finite number"),
         ({"args": {"page_size": {"a": 1}}}, "fits no command line"),

@@ -1,0 +1,45 @@
+"""One finding of a verdict in words: what was measured, how far that is from its limit.
+
+Pure. Owns the wording of measures and limits; knows no rule and no limit of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+Measure = float | int | str | None
+
+
+def text(measure: Measure, unit: str) -> str:
+    """A measured value or limit with its unit, shares in per cent."""
+    if measure is None:
+        return "unknown"
+    if isinstance(measure, str):
+        return measure
+    if unit.startswith("share"):
+        return f"{100 * measure:.3g} %{unit.removeprefix('share')}"
+    return f"{measure:.3g} {unit}".rstrip()
+
+
+# Where a rule's name is no good name for what it measures.
+SHOWN_AS = {
+    "steady": "halves differ by",
+    "mser5_cut": "MSER-5 cut",
+    "worker_cpu_p95": "worker CPU p95",
+    "gc_pause_max": "GC pause max",
+}
+
+
+def name_of(rule: str) -> str:
+    """A rule's measure in words."""
+    return SHOWN_AS.get(rule, rule.replace("_", " "))
+
+
+def margin(finding: Mapping[str, Any], where: str = "") -> str:
+    """One finding in its JSON form in words: "loop lag p99 0.4 ms (limit 5 ms)"; `where` follows the measure."""
+    unit, limit = finding.get("unit", ""), finding.get("limit")
+    shown = f"{name_of(finding['rule'])} {text(finding.get('measured'), unit)}{where}"
+    if limit is None:
+        return shown
+    shown_only = "; not judged" if finding.get("ok", False) is None else ""
+    bound = "at least" if finding.get("at_least") else "limit" if isinstance(limit, int | float) else "asked"
+    return f"{shown} ({bound} {text(limit, unit)}{finding.get('note', '')}{shown_only})"

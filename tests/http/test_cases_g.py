@@ -1,0 +1,115 @@
+"""What broke other tools, group G: whether the workload is what one thinks it is."""
+
+from dataclasses import replace
+
+import pytest
+from case import asked, facts, numbers, played, refusal
+from scripted import DONE, Answer, Request, c, event, f, plain, well
+from test_worker import PLAN
+
+from loadgen import prompts, verdict
+from loadgen.config import Workload
+from loadgen.plan import WARM_UP_REQUESTS, payload
+
+BUILTIN = Workload(name="w", source="builtin")
+UNKNOWN_KEY = plain("400 Bad Request", b'{"error":{"message":"unknown field nvext"}}')
+
+
+def shown(rows: list[dict]) -> str:
+    """All that the verdict says of a Point of these rows, in words."""
+    judged = verdict.as_json(verdict.judge(facts(rows)))
+    return "\n".join(map(verdict.margin, [*judged["reasons"], *judged["margins"]]))
+
+
+def cached(tokens: int, seq: int = 0) -> dict:
+    """A good answer to a prompt of a hundred tokens, of which the server knew some."""
+    usage = {"prompt_tokens": 100, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": tokens}}
+    return played((100, c("A") + f("stop") + event({"choices": [], "usage": usage}) + DONE), seq=seq)
+
+
+def test_g01_a_warm_prefix_cache_is_seen() -> None:
+    """Cached tokens are a column and a share of the prompts; above 1 % the verdict shows it."""
+    rows = [cached(0), cached(5, 1)]
+    assert [row["cached_tokens"] for row in rows] == [0, 5]
+    assert numbers(rows)["cached_share"] == pytest.approx(0.025)
+    assert "cached share 2.5 % (limit 1 %: the server knew prompts already" in shown(rows)
+    assert "(limit" not in shown([cached(1)]).partition("cached share")[2].partition("\n")[0]
+
+
+def test_g01_prompts_of_a_point_are_distinct() -> None:
+    """Past the end of the texts they go round again, each with an opening of its own."""
+    found, _ = prompts.load(BUILTIN)
+    plan = prompts.plan(BUILTIN, found, 0, None)
+    texts = [plan.prompt(seq).text for seq in range(3 * len(found))]
+    assert len(set(texts)) == len(texts)
+    openings = {text[:40] for text in texts[len(found) :]}
+    assert len(openings) > len(found)
+
+
+def test_g02_warm_up_uses_no_measured_prompt() -> None:
+    """Not one text in common, whatever the block; and warm-up leaves no rows."""
+    found, _ = prompts.load(BUILTIN)
+    for block in (0, 1):
+        plan, warm = prompts.plan(BUILTIN, found, block, None), prompts.warm_up(BUILTIN, block)
+        measured = {str(payload(plan, seq, "chat", "m")["messages"]) for seq in range(2 * len(found))}
+        warming = {str(payload(warm, seq, "chat", "m")["messages"]) for seq in range(WARM_UP_REQUESTS)}
+        assert len(warming) == WARM_UP_REQUESTS
+        assert not measured & warming
+    assert all(prompt.kind == prompts.WARM_UP_KIND for prompt in warm.prompts)
+
+
+async def test_g04_prompt_lengths_are_the_servers() -> None:
+    """Texts are asked as they are: the length in the dataset is what the server counted, nothing is assumed."""
+
+    def counting(request: Request, _number: int) -> Answer:
+        words = len(request.json["messages"][0]["content"].split())
+        return Answer([(5, c("A") + f("stop") + event({"choices": [], "usage": {"prompt_tokens": words}}) + DONE)])
+
+    rows = (await asked(counting, 4)).rows
+    assert [row["prompt_tokens"] for row in rows] == [5, 5, 8, 8]  # the second round has a numbered opening line
+    assert numbers(rows)["prompt_tokens_mean"] == 6.5
+
+
+async def test_g05_output_lengths_that_are_not_held() -> None:
+    """Half stop early: each is marked, the share speaks against the Point, the mean length is shown."""
+    plan = replace(PLAN, max_tokens=6)
+
+    def early(_request: Request, number: int) -> Answer:
+        return well(*range(10, 16)) if number % 2 else well(10, 11)
+
+    rows = (await asked(early, 20, plan=plan)).rows
+    found = numbers(rows)
+    assert (found["short"], found["output_tokens_mean"], found["failed"]) == (10, 4, 0)
+    assert "short share 50 % (limit 1 %)" in shown(rows)
+    assert all(row["short"] == (row["output_tokens"] < row["planned_tokens"]) for row in rows)
+
+
+async def test_g05_a_field_that_the_server_refuses() -> None:
+    """ignore_eos is asked where the plan says so; the server's words on an unknown field are in the row."""
+
+    def picky(request: Request, _number: int) -> Answer:
+        assert request.json["ignore_eos"] is True
+        return UNKNOWN_KEY if "nvext" in request.json else well(5)
+
+    rows = (await asked(picky, 2, plan=replace(PLAN, body={"nvext": {}}))).rows
+    assert {row["error"] for row in rows} == {"HTTP 400: unknown field nvext"}
+    assert "2 x http_status (HTTP 400: unknown field nvext)" in verdict.judge(facts(rows)).reasons[0].advice
+
+
+async def test_g06_lengths_of_0_and_1() -> None:
+    """Nothing to ask for and nothing to ask are refused by their key; one token in, one out works."""
+    assert "workload.max_tokens=0" in refusal(max_tokens=0)
+    assert "workload.text" in refusal(source="fixed", text="")
+    assert refusal(source="fixed", text="a", max_tokens=1) == ""
+    least = Workload(name="w", source="fixed", text="a", max_tokens=1)
+    plan = prompts.plan(least, prompts.load(least)[0], 0, None)
+    rows = (await asked(well(10), 3, plan=plan)).rows
+    assert [(row["outcome"], row["output_tokens"], row["short"]) for row in rows] == [("ok", 1, False)] * 3
+    assert numbers(rows)["tpot_ms"]["n"] == 0
+
+
+@pytest.mark.parametrize("body", [{"n": 2}, {"sampling_params": {"n": 2}}, {"stream": False}, {"stream": None}])
+def test_g05_several_choices_and_whole_answers_are_refused(body: dict) -> None:
+    """What would not be one stream a request is refused before anything starts."""
+    assert "workload.body." in refusal(body=body)
+    assert refusal(body={"n": 1, "stream": True, "stream_options": None}) == ""
