@@ -15,6 +15,7 @@ from loadgen.config import Config, levels, unknown_key
 from loadgen.errors import ConfigError
 
 NAME = re.compile(r"[a-z0-9_]+")
+SHIPPED_WORKLOADS = ("diverse", "fixed_prompt")
 NOT_BUILT = {
     "audit": "audits are not built yet; leave audit out",
     "cluster.clean": "cleaning up after other runs is not built yet; leave cluster.clean=false",
@@ -45,6 +46,9 @@ def parse(composed: Mapping[str, Any], variants: Sequence[str]) -> Config:
         raise ConfigError(_said(error)) from None
     assert isinstance(config, Config)
     check(config)
+    if config.workload.path and config.workload.name in SHIPPED_WORKLOADS:
+        # Own prompts under a shipped workload's name would look like it in every table.
+        config.workload.name = re.split(r"[/\\]", config.workload.path)[-1]
     return config
 
 

@@ -43,20 +43,19 @@ class Ladder:
     load: Load
     levels: Sequence[Level]
     known: Durations | None = None
-    warm_up_s: float | None = None
     measured: list[Measured] = field(default_factory=list)
 
     def left_s(self, place: int) -> float | None:
         """Seconds for the levels from `place` on; None while nothing is known."""
-        if self.known is None and self.warm_up_s is None:
-            return None
+        if self.known is None and len(self.measured) < 2:
+            return None  # one level says nothing of how the next ones grow
         seen = list(self.measured)
         total = 0.0
         for level in self.levels[place:]:
-            if self.known is not None and not self.measured:
+            if self.known is not None:
                 duration_s = self.known(level.concurrency)
             else:
-                duration_s = window.expect(level.concurrency, self.warm_up_s or 0.0, seen).duration_s
+                duration_s = window.expect(level.concurrency, 0.0, seen).duration_s
             seen.append(Measured(level.concurrency, duration_s))
             total += window.level_s(self.load, level.concurrency, level.requests, duration_s)
         return total

@@ -155,7 +155,8 @@ def measure(
                 progress.warn(f"loadgen: {error}; what was written before stands")
         finally:
             grid.end(progress)
-    print(report.ending(resume.points(root), resume.newest(root), root, command), file=results)
+    planned = sum(len(config.levels(run.config.load)) for run in runs)
+    print(report.ending(resume.points(root), resume.newest(root), root, command, planned), file=results)
     return errors.worst(grid.codes)
 
 
@@ -198,7 +199,7 @@ class Grid:
                 for left in levels[place:]:
                     self._fail(run, left, error)
                 return
-            ladder.warm_up_s, ladder.measured = launched.warm_up_s, launched.measured
+            ladder.measured = launched.measured
             try:
                 done, code = point.measure(launched, run.config, level, run.folder, found, ladder, progress, self.stop)
             except ClusterError as error:
@@ -288,4 +289,4 @@ def _indented(error: LoadgenError) -> str:
 
 
 def _words(reason: dict[str, Any]) -> str:
-    return f"{reason['rule']}: {reason['measured']}"
+    return verdict.margin(reason) if "unit" in reason else f"{reason['rule']}: {reason['measured']}"

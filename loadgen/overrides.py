@@ -90,6 +90,9 @@ def _not_there(key: str) -> str:
 def not_read(override: str) -> str:
     """The sentence for an override that Hydra's grammar refuses, with the form that it takes."""
     override = _as_typed(override)
+    if override.count("{") != override.count("}") or override.count("[") != override.count("]"):
+        whole = "'workload.body={top_p: 0.9}'"
+        return f"the shell has split an override at {override}; quote it whole, as in {whole}"
     key, _, value = override.partition("=")
     quoted = value.replace("'", "\\'")
     return f"the override {override} cannot be read; quote the value, in the shell too: \"{key}='{quoted}'\""

@@ -145,7 +145,8 @@ def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping
     }
 
     def show(board: Mapping[str, Any]) -> None:
-        duration_s = board["duration_s"] or cell.expected.duration_s
+        known_s = board["duration_s"] or 0.0
+        duration_s = known_s if board["window"] else max(known_s, cell.expected.duration_s)
         whole_s = window.level_s(cell.conf.load, cell.level.concurrency, cell.level.requests, duration_s)
         left_s = max(0.0, whole_s - board["t_ns"] / 1e9)
         whole_left_s = None if later_s is None else left_s + later_s
@@ -237,7 +238,7 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
     conf, stem = cell.conf, cell.launched.stem
     beside = os.path.relpath(cell.launched.folder, cell.folder)
     how = span.how if span else "whole run" if cell.counted else "no window was reached"
-    spread = f"stagger of {cell.stagger_s:.2f} s from {cell.expected.how} duration of {cell.expected.duration_s:.2f} s"
+    spread = f"expected duration {cell.expected.duration_s:.2f} s, {cell.expected.how}"
     return {
         "schema_version": record.SCHEMA_VERSION,
         **{name: value for name, value in cell.identity.items() if name not in ("concurrency", "rate")},

@@ -117,6 +117,8 @@ def from_jsonl(lines: Iterable[str], name: str, warnings: list[str]) -> Iterator
         if not _can_be_sent(record):
             raise ConfigError(f"{name}, line {number}: half of a surrogate pair is no character; correct the line")
         yield _from_record(record, name, number)
+    if bad is not None and not line.lstrip().startswith(("{", "[", '"')):
+        raise ConfigError(f'{name}, line {bad}: not JSON; a plain text is written as a JSON string, "..."')
     if bad is not None:
         warnings.append(f"{name}: the last line ({bad}) is cut off and was left out")
 

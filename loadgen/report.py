@@ -70,10 +70,10 @@ def _launch(points: list[Point]) -> Iterable[RenderableType]:
 
 
 def _title(point: Point) -> Text:
-    model = point["model"]["name"] if isinstance(point["model"], Mapping) else point["model"]
-    workload = point.get("workload")
-    workload = workload.get("name") if isinstance(workload, Mapping) else workload
-    parts = [point["variant"], point["engine"], model, workload, f"block {point.get('block', 0)}"]
+    model, served = point["model"], point.get("model_id")
+    if point["engine"] == "external" and served and served != model:
+        model = f"serves {served}"  # whatever model.name says, it is not ours
+    parts = [point["variant"], point["engine"], model, point.get("workload"), f"block {point.get('block', 0)}"]
     title = Text(clean(" · ".join(str(part) for part in parts if part)), style="bold", overflow="fold")
     if point.get("simulated"):
         title.append("\n" + simulated(point.get("sim_speed")), style="bold magenta")
@@ -176,7 +176,8 @@ def ledger_table(lines: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 def starts(specs: Sequence[ServerSpec], blocks: Sequence[int]) -> int:
     """How many servers are started: consecutive runs that ask for the same one use it together."""
-    return sum(1 for _ in groupby(zip(specs, blocks, strict=True)))
+    launches = groupby(zip(specs, blocks, strict=True))
+    return sum(1 for (spec, _), _ in launches if spec.engine != "external")
 
 
 def plan_text(
@@ -217,7 +218,9 @@ def dry_run(planned: Sequence[tuple[Config, ServerSpec]]) -> str:
     return clean("\n\n".join(parts))
 
 
-def ending(points: Sequence[Point], lines: Sequence[Mapping[str, Any]], root: Path, command: str) -> str:
+def ending(
+    points: Sequence[Point], lines: Sequence[Mapping[str, Any]], root: Path, command: str, planned: int = 0
+) -> str:
     """All that a finished command prints: tables, the ledger where there is more than one Launch, the next step."""
     parts: list[RenderableType] = [level_table(points)] if points else []
     launches = {point["launch_id"] for point in points}
@@ -226,20 +229,26 @@ def ending(points: Sequence[Point], lines: Sequence[Mapping[str, Any]], root: Pa
     texts = [rendered(Group(*parts), sys.stdout)] if parts else []
     statuses = [line["status"] for line in lines]
     blocks = len({line["block"] for line in lines})
-    return "\n".join([*texts, next_step(root, statuses, [line["variant"] for line in lines], command, blocks)])
+    return "\n".join([*texts, next_step(root, statuses, [line["variant"] for line in lines], command, blocks, planned)])
 
 
-def next_step(root: Path, statuses: Sequence[str], variants: Sequence[str], command: str, blocks: int = 1) -> str:
+def next_step(
+    root: Path, statuses: Sequence[str], variants: Sequence[str], command: str, blocks: int = 1, planned: int = 0
+) -> str:
     """Where the files are and the command that comes next; `command` is the one that was typed."""
     results = f"results: {root}"
-    bad = sum(status != VALID for status in statuses)
-    if bad:
+    bad, missing = sum(status != VALID for status in statuses), max(0, planned - len(statuses))
+    if bad or missing:
         resumed = command if "resume=true" in command else f"{command} resume=true"
-        return f"{results}\n{bad} of {many(len(statuses), 'Point')} not VALID; measure them again: {resumed}"
-    if len(set(variants)) == 1:
-        other = "eagle_topk1_v2" if "baseline" in variants else "baseline"
-        return f"{results}\nnext: python -m loadgen +variant={other}"
-    if blocks == 1:
-        again = f"python -m loadgen -m block=0,1,2 +variant={','.join(dict.fromkeys(variants))}"
+        left = f", {missing} not begun" if missing else ""
+        told = f"{bad} of {many(planned or len(statuses), 'Point')} not VALID{left}"
+        return f"{results}\n{told}; measure them again: {resumed}"
+    names = list(dict.fromkeys(variants))
+    if len(names) == 1:
+        other = "eagle_topk1_v2" if names[0] == "baseline" else "baseline"
+        swapped = command.replace(f"variant={names[0]}", f"variant={other}")
+        return f"{results}\nnext: {swapped}" if swapped != command and "engine=external" not in command else results
+    if blocks == 1 and "block=" not in command:
+        again = command.replace(" loadgen -m ", " loadgen -m block=0,1,2 ", 1)
         return f"{results}\nnext, since one block tells nothing across server starts: {again}"
     return f"{results}\nnext: read every request with DuckDB, pandas or Polars: {root}/**/requests.parquet"

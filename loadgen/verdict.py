@@ -263,7 +263,7 @@ def failed(rule: str, measured: Measure, limit: Measure, advice: str, exit_code:
 def interrupted(signum: int) -> Verdict:
     """A Point that SIGINT or SIGTERM ended."""
     advice = "run it again; resume=true goes on with the Points that are missing"
-    finding = Finding("interrupted", signal.Signals(signum).name, "none", "", False, advice)
+    finding = Finding("interrupted", f"by {signal.Signals(signum).name}", None, "", False, advice)
     return Verdict(INTERRUPTED, (finding,), (), Interrupted(signum).exit_code)
 
 

@@ -44,27 +44,30 @@ def find(load: Load, stagger_ns: int, first_round_ns: int | None, ends: Sequence
 
     It starts when the stagger is over and every stream has finished one request (`first_round_ns`), and is the longest
     of `window_durations` mean request durations, `window_requests` finished requests and `window_min_s`; or `window_s`.
-    Its end may lie in the past (the 24th request ended before this was asked) or in the future.
+    It is known once a request has ended at or after its end, which so lies in the past; `window_s` is known at once.
     """
     if first_round_ns is None:
         return None
     start = max(stagger_ns, first_round_ns)
     if load.window_s is not None:
         return Window(start, start + int(load.window_s * NS_PER_S), f"load.window_s={load.window_s:g}")
-    inside = sorted(end.done_ns for end in ends if end.done_ns >= start)
+    inside = sorted((end for end in ends if end.done_ns > start), key=lambda end: end.done_ns)
     if len(inside) < load.window_requests:
         return None
-    mean_ns = mean_duration_ns(ends)
+    # Of the requests that ended in the window: those of the ramp ran beside fewer others and were shorter.
+    mean_ns = mean_duration_ns(inside)
     lengths = {
         f"{load.window_durations:g} request duration(s) of {mean_ns / NS_PER_S:.2f} s": int(
             load.window_durations * mean_ns
         ),
-        f"{load.window_requests} finished requests": inside[load.window_requests - 1] - start + 1,
+        f"{load.window_requests} finished requests": inside[load.window_requests - 1].done_ns - start + 1,
         f"load.window_min_s={load.window_min_s:g}": int(load.window_min_s * NS_PER_S),
     }
     reason = max(lengths, key=lambda name: lengths[name])
+    if inside[-1].done_ns < start + lengths[reason] - 1:
+        return None  # the mean may still grow
     begin = f"after a stagger of {stagger_ns / NS_PER_S:.2f} s and one finished request a stream"
-    return Window(start, start + lengths[reason], f"{begin}; length: {reason} (mean of {len(ends)} finished)")
+    return Window(start, start + lengths[reason], f"{begin}; length: {reason} (mean of {len(inside)} finished)")
 
 
 def mean_duration_ns(ends: Sequence[End]) -> int:
@@ -94,7 +97,7 @@ def expect(concurrency: int, warm_up_s: float, before: Sequence[Measured]) -> Ex
     growth = _exponent(levels[-2], last) if len(levels) > 1 else float(concurrency > last.concurrency)
     factor = (concurrency / last.concurrency) ** growth
     source = f"level {last.concurrency}'s" if before else "the warm-up's"
-    return Expected(last.duration_s * factor, f"{source} times {factor:.2f}")
+    return Expected(last.duration_s * factor, f"{source} duration times {factor:.2f}")
 
 
 def _exponent(earlier: Measured, later: Measured) -> float:

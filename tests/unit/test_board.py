@@ -48,7 +48,7 @@ def test_window_and_drain() -> None:
     board = Board(LOAD, 2, 0.5, False)
     for worker in (0, 1):
         board.beat({"worker": worker, "phase": "ready"})
-    done = [(0, 2 * S, "ok"), (0, int(2.5 * S), "ok"), (0, 3 * S, "ok")]
+    done = [(0, 2 * S, "ok"), *((int(t * S), int((t + 2.5) * S), "ok") for t in (0.1, 0.2, 2.5))]
     assert board.beat(beat(0, 3, first_round_ns=S, ends=done))["window"] is None
     assert board.beat(beat(1, 3, first_round_ns=2 * S))["window"] == [2 * S, 2 * S + int(2.5 * S)]
     assert board.look()["phase"] == "window"

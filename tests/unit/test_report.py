@@ -326,14 +326,15 @@ def test_a_dry_run_shows_the_command() -> None:
 
 def test_the_next_step_is_a_command() -> None:
     """After one variant comes the other, after one block more blocks, then the data; after a bad Point a resume."""
-    root, command = Path("outputs/2026-01-02/10-00-00"), "python -m loadgen +variant=baseline"
-    two = ["baseline", "eagle"]
-    assert "-m block=0,1,2 +variant=baseline,eagle" in next_step(root, ["VALID"] * 2, two, command)
-    assert f"{root}/**/requests.parquet" in next_step(root, ["VALID"] * 2, two, command, blocks=3)
-    assert "+variant=eagle_topk1_v2" in next_step(root, ["VALID"], ["baseline"], command)
-    bad = next_step(root, ["VALID", "FAILED"], ["baseline", "eagle"], command)
-    assert "1 of 2 Points not VALID" in bad
-    assert bad.endswith(f"{command} resume=true")
+    root, command = Path("outputs/2026-01-02/10-00-00"), "python -m loadgen +variant=baseline load.concurrency=4"
+    two, grid = ["baseline", "eagle"], "python -m loadgen -m +variant=baseline,eagle"
+    assert "-m block=0,1,2 +variant=baseline,eagle" in next_step(root, ["VALID"] * 2, two, grid)
+    assert f"{root}/**/requests.parquet" in next_step(root, ["VALID"] * 2, two, grid, blocks=3)
+    assert next_step(root, ["VALID"], ["baseline"], command).endswith("+variant=eagle_topk1_v2 load.concurrency=4")
+    assert "next" not in next_step(root, ["VALID"], ["baseline"], f"{command} engine=external engine.url=http://h:1")
+    bad = next_step(root, ["VALID", "FAILED"], two, grid, planned=3)
+    assert "1 of 3 Points not VALID, 1 not begun" in bad
+    assert bad.endswith(f"{grid} resume=true")
 
 
 def test_the_ending_shows_the_ledger_when_the_table_does_not_say_all() -> None:

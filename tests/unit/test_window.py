@@ -23,18 +23,27 @@ def test_no_window_before_the_first_round() -> None:
 
 def test_the_longest_of_three() -> None:
     """The window is the longest of one duration, 24 finished requests and 5 seconds, and says which."""
-    fast = find(LOAD, S, 2 * S, ends(60, 0.1))
+    fast = find(LOAD, S, 2 * S, ends(70, 0.1))
     assert fast is not None
     assert (fast.start_ns, fast.end_ns) == (2 * S, 7 * S)
     assert "load.window_min_s=5" in fast.how
     few = find(LOAD, S, 2 * S, ends(30, 1.0))
     assert few is not None
-    assert few.end_ns == 25 * S + 1
+    assert few.end_ns == 26 * S + 1
     assert "24 finished requests" in few.how
     long = find(LOAD, S, 20 * S, ends(300, 0.2, duration_s=20.0, first_s=20.0))
     assert long is not None
     assert long.end_ns - long.start_ns == 20 * S
     assert "1 request duration(s) of 20.00 s" in long.how
+
+
+def test_the_duration_is_that_of_the_window() -> None:
+    """Requests of the ramp ran beside fewer others: the window waits until it has seen requests of its own length."""
+    ramp, own = ends(40, 0.1, duration_s=2.0, first_s=6.0), ends(100, 0.1, duration_s=8.0, first_s=10.1)
+    assert find(LOAD, S, 10 * S, [*ramp, *own[:30]]) is None
+    found = find(LOAD, S, 10 * S, [*ramp, *own])
+    assert found is not None
+    assert found.end_ns - found.start_ns == 8 * S
 
 
 def test_stagger_holds_the_start_back() -> None:
@@ -59,7 +68,7 @@ def test_mean_duration_prefers_the_good() -> None:
 
 def test_expected_duration() -> None:
     """The warm-up's first; then in proportion to the concurrency where throughput was flat, not where it grew."""
-    assert expect(8, 2.0, []) == Expected(2.0, "the warm-up's times 1.00")
+    assert expect(8, 2.0, []) == Expected(2.0, "the warm-up's duration times 1.00")
     assert expect(32, 2.0, []).duration_s == pytest.approx(4.0)
     assert expect(2, 9.0, [Measured(1, 0.5)]).duration_s == pytest.approx(1.0)
     flat = [Measured(10, 1.0), Measured(20, 2.0)]
