@@ -71,8 +71,8 @@ def test_j02_a_variant_with_and_without_plus(say: Callable[..., Told]) -> None:
 
 def test_j03_failing_runs_in_a_sweep(cli: Callable[..., Ended], tmp_path: Path) -> None:
     """A server that dies at its start, one that is well, one that dies in its Point: each told, the good one whole."""
-    faults = "variant.env.FAULTS=die_at_start:7,none,die_after:3"
-    load = (*TINY[:2], "load.concurrency=2", "load.requests=60", "workload.max_tokens=256")
+    faults = "variant.env.FAULTS=die_at_start:7,none,die_after:6"
+    load = (*TINY[:2], "load.concurrency=2", "load.requests=120", "workload.max_tokens=256")
     ended = cli("-m", BASELINE, f"engine.python={faulty_python(tmp_path)}", faults, *load)
     assert ended.code == 3, ended.err
     assert "loadgen/__main__.py" not in ended.err, "a traceback of ours; the server's own stands in the tail of its log"
@@ -89,7 +89,7 @@ def test_j03_failing_runs_in_a_sweep(cli: Callable[..., Ended], tmp_path: Path) 
     (good,), (died,) = [
         [json.loads(path.read_text()) for path in (ended.results / run).rglob("point.json")] for run in ("1", "2")
     ]
-    assert good["summary"]["requests"] == 60
+    assert good["summary"]["requests"] == 120
     assert (died["verdict"]["status"], died["summary"]) == ("FAILED", None)
     outcomes = duckdb.sql(f"select distinct outcome from '{ended.results}/2/**/requests.parquet'").fetchall()
     assert {("ok",), ("server_gone",)} <= set(outcomes)
