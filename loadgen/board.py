@@ -91,7 +91,8 @@ class Board:
         """What a display and a guardian need: counts, phase, the window, and the Health rows since the last look."""
         seats, now_s = self._seats.values(), time.monotonic()
         total = {
-            name: sum(seat.beat.get(name, 0) for seat in seats) for name in ("sent", "finished", "failed", "in_flight")
+            name: sum(seat.beat.get(name, 0) for seat in seats)
+            for name in ("sent", "finished", "failed", "in_flight", "reads")
         }
         health, self._health = self._health, []
         return {

@@ -15,6 +15,8 @@ from loadgen.config import Config, levels, unknown_key
 from loadgen.errors import ConfigError
 
 NAME = re.compile(r"[a-z0-9_]+")
+OWN_FIELDS = frozenset({"max_tokens", "max_completion_tokens", "ignore_eos", "messages", "prompt", "text", "model"})
+OWN_FIELDS_FROM = "workload.max_tokens, workload.ignore_eos, the prompts or the server"
 SHIPPED_WORKLOADS = ("diverse", "fixed_prompt")
 NOT_BUILT = {
     "audit": "audits are not built yet; leave audit out",
@@ -168,6 +170,8 @@ def _check_workload(config: Config) -> None:
     for fields in (workload.body, sampling if isinstance(sampling, dict) else {}):
         if (fields.get("n") or 1) != 1:
             raise ConfigError("workload.body.n: one choice a request is measured; leave n out")
+    for name in OWN_FIELDS & set(workload.body):
+        raise ConfigError(f"workload.body.{name}: it comes from {OWN_FIELDS_FROM}; leave it out of the body")
     if workload.body.get("stream", True) is not True:
         raise ConfigError("workload.body.stream=false: only streaming is measured; leave stream out")
 

@@ -21,7 +21,6 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray
 import ray.exceptions
-import setproctitle
 import uvloop
 
 from loadgen import footprint, record, store, worker
@@ -244,13 +243,16 @@ class Crew:
 def hire(shards: list[worker.Shard], load: Load, stagger_s: float, counted: bool, folder: Path | None) -> Crew:
     """Start a board and one worker a shard; rows go to `folder`, or nowhere when it is None (warm-up)."""
     board = ray.remote(Board).options(num_cpus=0, max_restarts=0).remote(load, len(shards), stagger_s, counted)
-    task = ray.remote(_work).options(num_cpus=1, max_retries=0)
-    return Crew(board, [task.remote(shard, board, str(folder) if folder else None) for shard in shards])
+    task, place = ray.remote(_work), str(folder) if folder else None
+    refs = [
+        task.options(num_cpus=1, max_retries=0, name=f"loadgen:worker {shard.worker}").remote(shard, board, place)
+        for shard in shards
+    ]
+    return Crew(board, refs)
 
 
 def _work(shard: worker.Shard, board: Any, folder: str | None) -> dict[str, Any]:
     """A worker's whole life, in a process that Ray chose."""
-    setproctitle.setproctitle(f"loadgen:worker {shard.worker}")
     cores = os.sched_getaffinity(0)
     if shard.workers < len(cores):
         # On one core with the server the loop would wait for its bursts to be written before it could stamp them.

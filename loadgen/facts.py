@@ -91,6 +91,8 @@ def facts_of(
         lateness_p99_ms=_lateness_p99_ms(cols, sent) if concurrency is None else None,
         chunks_per_read=_chunks_per_read(cols, sent),
         cached_share=cached_share(cols, good),
+        silence_s=_silence_s(cols, *span_ns),
+        window_s=(span_ns[1] - span_ns[0]) / NS_PER_S,
         **_times(cols, good),
         **_steadiness(cols, *span_ns),
         **_client(health, *span_ns),
@@ -119,7 +121,21 @@ def _times(cols: Columns, good: np.ndarray) -> dict[str, Any]:
     spans = cols["last_token_ns"].astype(np.float64) - cols["first_token_ns"].astype(np.float64)
     gaps = (spans / np.maximum(chunk_counts(cols) - 1, 1))[good]
     request_ms = float(took.mean()) / NS_PER_MS if len(took) else None
-    return {"request_ms": request_ms, "chunk_gap_ms": _quantile(gaps, 0.5, NS_PER_MS)}
+    ttft = (cols["first_token_ns"].astype(np.float64) - cols["sent_ns"].astype(np.float64))[good]
+    return {
+        "request_ms": request_ms,
+        "chunk_gap_ms": _quantile(gaps, 0.5, NS_PER_MS),
+        "ttft_ms": _quantile(ttft, 0.5, NS_PER_MS),
+    }
+
+
+def _silence_s(cols: Columns, start_ns: float, end_ns: float) -> float | None:
+    """The longest time in the window in which no stream had an event; None without a window."""
+    if end_ns <= start_ns:
+        return None
+    stamps = cols["chunk_ns"].astype(np.float64)
+    inside = np.sort(stamps[(stamps >= start_ns) & (stamps < end_ns)])
+    return float(np.diff(np.concatenate(([start_ns], inside, [end_ns]))).max()) / NS_PER_S
 
 
 def _lateness_p99_ms(cols: Columns, rows: np.ndarray) -> float | None:

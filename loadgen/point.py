@@ -27,6 +27,7 @@ from loadgen.window import Expected, Measured, Window
 from server.variant import contradictions
 
 INFO_S_MAX = 20.0  # /server_info of a busy server
+HANG_SLACK_S = 5.0  # the requests' own deadlines come first, so that their rows tell why
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,10 @@ def measure(
     progress.phase("flushing the cache")
     flushed = bool(launched.server.ask("flush", stop=stop))
     cell = Cell(launched, conf, level, place, identity, expected, flushed)
+    hang_s_max = max(conf.load.first_token_s_max, conf.load.stall_s_max) + HANG_SLACK_S
     crew = cluster.hire(_shards(cell, found), conf.load, cell.stagger_s, cell.counted, place)
     try:
-        watch = observe(crew, launched, _shower(cell, ladder, progress), stop)
+        watch = observe(crew, launched, _shower(cell, ladder, progress), stop, hang_s_max)
     finally:
         crew.dismiss()
     return _conclude(cell, watch)

@@ -136,6 +136,9 @@ def tpot_ms(cols: Columns) -> np.ndarray:
     many = counts > 1
     first = np.full(len(counts), np.nan)
     first[many] = tokens[offsets[:-1][many]]
+    told = cols["output_tokens"].astype(np.float64)
+    # A last token may come without an event of its own (an end-of-sequence token): usage counts it.
+    total = np.where((cols["outcome"] == Outcome.OK) & (told > total), told, total)
     after = total - first
     span = (cols["last_token_ns"] - cols["first_token_ns"]).astype(np.float64)
     return np.divide(span / NS_PER_MS, after, out=np.full(len(counts), np.nan), where=many & (after > 0))

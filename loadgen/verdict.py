@@ -24,6 +24,8 @@ LOOP_LAG_MAX_MS_MAX = 100.0  # one such pause bends every stream's tail
 WORKER_CPU_P95_MAX = 0.80  # of a core; queues grow steeply from there
 CAPACITY_SHARE_MAX = 0.70  # of what calibration found this client to measure exactly
 GC_PAUSE_MS_MAX = 20.0
+SILENCE_SHARE_MAX = 0.15  # of the window without an event of any stream: the server stood still ...
+SILENCE_TIMES_MAX = 3.0  # ... unless its answers begin, or follow each other, as slowly as that
 DESCRIPTORS_SHARE_MAX = 0.80  # of the process's limit; the next level would fail
 CHUNKS_PER_READ_MAX = 2.0  # above, most events share a read: their times are the read's, and perhaps a proxy's
 CACHED_SHARE_MAX = 0.01  # above, the server did less work than prompts that are new to it would ask
@@ -50,6 +52,9 @@ class Facts:
     mser_s: float | None = None  # what MSER-5 would still cut at the window's start
     concurrency_held: float | None = None  # mean in flight over the target; None in open loop
     refill_p99_ms: float | None = None
+    silence_s: float | None = None  # longest time in the window without an event of any stream
+    window_s: float | None = None
+    ttft_ms: float | None = None  # median
     request_ms: float | None = None  # mean from sent to done
     chunk_gap_ms: float | None = None  # median over requests of their mean gap between events
     lateness_p99_ms: float | None = None  # open loop
@@ -138,6 +143,15 @@ def _steady(f: Facts) -> list[Finding]:
     advice = "the server was still warming up or slowing down; make the window longer (load.window_durations)"
     ok = None if f.whole_run else bool(f.steady)  # no tokens to compare is not steady
     return [Finding("steady", difference, HALVES_DIFFERENCE_MAX, "share", ok, advice, note=note)]
+
+
+def _silence(f: Facts) -> list[Finding]:
+    """A stall widens the spread that the halves are tested against, so it needs a rule of its own."""
+    slowest_s = max(f.ttft_ms or 0.0, f.chunk_gap_ms or 0.0) / 1000
+    limit_s = max(SILENCE_SHARE_MAX * (f.window_s or 0.0), SILENCE_TIMES_MAX * slowest_s)
+    advice = "no stream received anything for so long: the server, or the network, stood still; read server.log"
+    ok = None if f.whole_run or f.silence_s is None else f.silence_s <= limit_s
+    return [Finding("silence", f.silence_s, limit_s, "s", ok, advice)]
 
 
 def _drift(f: Facts) -> list[Finding]:
@@ -229,6 +243,7 @@ RULES: tuple[Callable[[Facts], list[Finding]], ...] = (
     _failed_share,
     _short_share,
     _steady,
+    _silence,
     _drift,
     _concurrency,
     _refill,

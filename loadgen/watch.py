@@ -31,9 +31,19 @@ class Watch:
     died_ns: int | None = None  # nanoseconds since the Point began
 
 
-def observe(crew: cluster.Crew, launched: Launched, show: Callable[[Mapping[str, Any]], None], stop: Stop) -> Watch:
-    """Look at the board until all workers have returned; end the Point on a signal, a dead server or a lost worker."""
+def observe(
+    crew: cluster.Crew,
+    launched: Launched,
+    show: Callable[[Mapping[str, Any]], None],
+    stop: Stop,
+    hang_s_max: float,
+) -> Watch:
+    """Look at the board until all workers have returned; end the Point on a signal, a dead server or a lost worker.
+
+    `hang_s_max`: no stream has read a byte for so long means that the server hangs.
+    """
     watch = Watch({}, [])
+    read, read_s = 0, time.monotonic()
     begun = asked = time.monotonic()
     deadline: float | None = None
     while True:
@@ -45,7 +55,11 @@ def observe(crew: cluster.Crew, launched: Launched, show: Callable[[Mapping[str,
         if watch.failed is None and (over or now - asked >= SERVER_LOOK_S):
             asked = now
             watch.failed = _server_failed(watch, launched)
-        watch.failed = watch.failed or _ended_by(watch.board, lost, now - begun, stop)
+        if watch.board["reads"] != read or not watch.board["in_flight"]:
+            read, read_s = watch.board["reads"], now
+        watch.failed = (
+            watch.failed or _ended_by(watch.board, lost, now - begun, stop) or _hung(now - read_s, hang_s_max)
+        )
         if watch.failed and not watch.board["reason"]:
             crew.stop(watch.failed.reasons[0].rule)
         if watch.board["reason"] and deadline is None:
@@ -56,6 +70,15 @@ def observe(crew: cluster.Crew, launched: Launched, show: Callable[[Mapping[str,
             late = f"not all workers returned within {END_S_MAX:g} s of the end"
             watch.failed = watch.failed or verdict.failed("worker_lost", late, None, OVERLOADED, ClusterError.exit_code)
             return watch
+
+
+def _hung(silent_s: float, hang_s_max: float) -> Verdict | None:
+    """Each of a level's requests timing out in turn would hold a hung server's Point for hours."""
+    if silent_s <= hang_s_max:
+        return None
+    advice = "the server takes requests and answers none; read its log, then run again"
+    told = f"no stream has read anything for {silent_s:.0f} s"
+    return verdict.failed("server_hung", told, None, advice, ServerError.exit_code)
 
 
 def _server_failed(watch: Watch, launched: Launched) -> Verdict | None:

@@ -43,6 +43,7 @@ class ServerActor:
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
         self._running: Running | None = None
+        self._doubt = ""
         self._report: StopReport | None = None
         self._sampler: Sampler | None = None
         self._memory_before: dict[str, int] = {}
@@ -58,7 +59,7 @@ class ServerActor:
         began_s = time.monotonic()
         try:
             running = self._launch()
-            ready = wait_ready(running, began_s + self._spec.ready_s_max, self._cancelled.is_set)
+            ready = wait_ready(running, began_s + self._spec.ready_s_max, self._cancelled.is_set, self._doubts)
         except (StartError, SpecError, OSError) as error:
             return self._give_up(error)
         with self._lock:
@@ -138,9 +139,12 @@ class ServerActor:
         }
 
     def progress(self) -> str:
-        """How far the start has come, for display."""
+        """How far the start has come and what it waits for, for display."""
         running = self._running
-        return progress(running) if running else "waiting"
+        return f"{progress(running)} ({self._doubt})" if running and self._doubt else "waiting"
+
+    def _doubts(self, doubt: str) -> None:
+        self._doubt = doubt
 
     def look(self) -> dict[str, Any]:
         """Whether the server is alive; if not, its exit status and the reason. Cheap."""

@@ -44,11 +44,16 @@ class Ready:
     model_id: str | None
 
 
-def wait_ready(running: Running, deadline_s: float, cancelled: Callable[[], bool]) -> Ready:
+def wait_ready(
+    running: Running,
+    deadline_s: float,
+    cancelled: Callable[[], bool],
+    tell: Callable[[str], None] | None = None,
+) -> Ready:
     """Wait until the server is proven ready; `deadline_s` is on the monotonic clock.
 
-    StartError at once when the process ends or `cancelled` says so, after STRANGER_S when somebody else answers on the
-    port, and at the deadline with the last doubt.
+    `tell` hears why it is not ready yet. StartError at once when the process ends or `cancelled` says so, after
+    STRANGER_S when somebody else answers on the port, and at the deadline with the last doubt.
     """
     doubt = Doubt("it was not asked yet")
     own_seen_s = time.monotonic()
@@ -62,6 +67,8 @@ def wait_ready(running: Running, deadline_s: float, cancelled: Callable[[], bool
                 raise StartError(str(stranger), tail(running.log)) from None
         except Doubt as other:
             doubt, own_seen_s = other, time.monotonic()
+        if tell:
+            tell(str(doubt))
         time.sleep(POLL_S)
 
 

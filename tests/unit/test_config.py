@@ -69,6 +69,7 @@ REFUSED = [
     (["+variant=baseline", "workload.source=jsonl", "workload.path=a.pkl"], "only JSON is read"),
     (["+variant=baseline", "workload.body={n: 2}"], "one choice a request"),
     (["+variant=baseline", "workload.body={stream: false}"], "only streaming"),
+    (["+variant=baseline", "workload.body={max_tokens: 5}"], "workload.body.max_tokens"),
     (["+variant=baseline", "block=1.5"], "block"),
     (["+variant=baseline", "cluster.workers=0"], "cluster.workers=0"),
     (["+variant=baseline", "output.uri='s3://x'"], "not built yet"),

@@ -62,9 +62,9 @@ def test_payloads() -> None:
     assert chat["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
     assert payload(simple(), 2, "completions", "m")["prompt"] == "text 2"
     assert payload(simple(), 2, "generate", "m")["sampling_params"]["max_new_tokens"] == 8
-    merged = Plan(simple().prompts, 8, False, 0.0, 0, body={"top_p": 0.9, "max_tokens": 3})
+    merged = Plan(simple().prompts, 8, False, 0.0, 0, body={"top_p": 0.9, "temperature": 0.7})
     assert payload(merged, 0, "chat", "m")["top_p"] == 0.9
-    assert payload(merged, 0, "chat", "m")["max_tokens"] == 3
+    assert payload(merged, 0, "chat", "m")["temperature"] == 0.7
     assert "ignore_eos" not in payload(merged, 0, "chat", "m")
 
 

@@ -198,7 +198,15 @@ def test_a_whole_run_needs_no_window() -> None:
 def test_no_rows_at_all() -> None:
     """An empty Point is INVALID for want of requests and of a watched client, never an exception."""
     broken = {reason.rule for reason in verdict.judge(facts([], [], (0, S))).reasons}
-    assert broken == {"requests", "steady", "concurrency_held", "loop_lag_p99", "loop_lag_max", "worker_cpu_p95"}
+    assert broken == {
+        "requests",
+        "steady",
+        "silence",
+        "concurrency_held",
+        "loop_lag_p99",
+        "loop_lag_max",
+        "worker_cpu_p95",
+    }
     assert verdict.judge(facts([], [], None)).status == "INVALID"
 
 
@@ -247,3 +255,23 @@ def test_health_rows_and_health_columns_tell_the_same() -> None:
 def test_client_delays_are_held_against_what_they_bend(fields: dict[str, Any], status: str) -> None:
     """A delay of the client counts by its size, or, where requests and gaps are long, by its share of them."""
     assert verdict.judge(dataclasses.replace(GOOD, **fields)).status == status
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"silence_s": 1.5, "window_s": 6.0}, "INVALID"),  # stands still for a quarter of the window
+        ({"silence_s": 0.8, "window_s": 6.0}, "VALID"),
+        ({"silence_s": 3.0, "window_s": 12.0, "ttft_ms": 2900.0}, "VALID"),  # one stream that begins slowly
+        ({"silence_s": 1.5, "window_s": 6.0, "whole_run": True}, "VALID"),
+    ],
+)
+def test_a_server_that_stood_still_is_not_valid(fields: dict[str, Any], status: str) -> None:
+    """A stall spreads the halves so far that they look alike; the silence gives it away."""
+    assert verdict.judge(dataclasses.replace(GOOD, **fields)).status == status
+
+
+def test_silence_is_the_longest_time_without_an_event_of_any_stream() -> None:
+    """Two streams: only what is silent in both counts, and the window's ends count too."""
+    rows = [row(0, chunk_ns=[1 * S, 2 * S, 6 * S]), row(1, chunk_ns=[3 * S, 8 * S])]
+    assert facts(rows, [health(5000)], (0, 10 * S)).silence_s == pytest.approx(3.0)
