@@ -5,6 +5,20 @@ Pure, and safe for any bytes in any cuts; work is linear in the bytes. It must n
 
 LINE_BYTES_MAX = 8192  # of a chunk's size line or of all trailers: as much as HTTP heads are given
 SHORT_LINE_BYTES = 18  # sixteen digits and the line end: sizes are shorter
+SHORT_READ_BYTES = 4096  # reads below are known by their size lines: a token's event is far shorter
+
+
+def _size_lines() -> list[bytes]:
+    """For each length of a read, the size line with which it is one whole chunk, as most servers write it."""
+    lines = [b"?" * SHORT_READ_BYTES] * SHORT_READ_BYTES  # no read begins with a line that is longer than itself
+    for size in range(1, SHORT_READ_BYTES):
+        line = b"%x\r\n" % size
+        if (length := len(line) + size + 2) < SHORT_READ_BYTES:
+            lines[length] = line
+    return lines
+
+
+SIZE_LINES = _size_lines()
 
 
 class Chunked:
@@ -19,10 +33,15 @@ class Chunked:
         self.ended = False
         self.extra = False  # bytes came behind the end
 
+    @property
+    def whole(self) -> bool:
+        """Whether the next byte begins a chunk."""
+        return not (self._left or self._line or self._trailer)
+
     def feed(self, data: bytes) -> bytes:
         """The body's bytes in `data`. ValueError where the framing is broken."""
-        if not (self._left or self._line or self._trailer) and data.endswith(b"\r\n"):
-            # A server that flushes each event sends one whole chunk a read: the path of nearly every token.
+        if self.whole and data.endswith(b"\r\n"):
+            # One whole chunk a read, its size written as it may be too.
             mark = data.find(b"\r\n", 0, SHORT_LINE_BYTES)
             digits = data[:mark]
             if digits.isalnum() and _is_hex(digits, len(data) - mark - 4):
@@ -105,6 +124,11 @@ class Blocks:
         self._held = 0  # bytes in _pending
         self._skip_lf = False  # a CR came last: an LF that follows belongs to it
         self.overflow = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether the next byte begins a block."""
+        return not (self._pending or self._skip_lf)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The blocks that `data` completes, in order."""

@@ -17,8 +17,8 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
 
+from loadgen.body import Body
 from loadgen.dialects import error_message, load
-from loadgen.framing import Chunked
 from loadgen.record import Outcome
 from loadgen.trace import Deadlines, Limits, Trace
 
@@ -44,6 +44,7 @@ class Wire(ResponseHandler):
         super().__init__(loop)
         self._taking = self._unasked
         self._trace: Trace | None = None
+        self._body: Body | None = None
         self._deadlines: Deadlines | None = None
         self._opened_ns = 0
         self._message: Any = None
@@ -58,7 +59,6 @@ class Wire(ResponseHandler):
             self._deadlines.stop()  # the exchange before has its whole response, but may not have run on yet
         self._trace, self._limits = trace, limits
         self._message, self._head_tail, self._own = None, b"", False
-        self._chunked = Chunked()
         self._ended = self._loop.create_future()
         self._taking = self._head
         if self._opened_ns >= trace.began_ns:
@@ -70,7 +70,7 @@ class Wire(ResponseHandler):
         """The exchange of `trace` is over; its connection may already serve another one."""
         if self._trace is trace:
             self._wake()
-            self._trace, self._taking = None, self._unasked
+            self._trace, self._body, self._taking = None, None, self._unasked
 
     def ended(self) -> "asyncio.Future[None] | None":
         """Resolves at the end of the body, where this connection keeps it itself."""
@@ -112,30 +112,26 @@ class Wire(ResponseHandler):
             return
         trace.headers_ns, trace.http_status = stamp, message.code
         self._own = mark >= 0 and _is_stream(message)
-        self._taking = self._body if self._own else super().data_received
+        self._taking = super().data_received
+        if self._own:
+            self._body = Body(trace, self._limits, self._over)
+            self._taking = self._body.take
         if data[cut:]:
             self._taking(data[cut:])
 
-    def _body(self, data: bytes) -> None:
-        stamp, trace, chunked = monotonic_ns(), self._trace, self._chunked
-        assert trace is not None
-        try:
-            part = chunked.feed(data)
-        except ValueError as error:
-            self._close(Outcome.MALFORMED, str(error))
+    def _over(self, outcome: Outcome | None, error: str | None) -> None:
+        """The body is whole, or is given up."""
+        trace, body = self._trace, self._body
+        if outcome is not None or trace is None or body is None:
+            self._close(outcome, error)
             return
-        if part:
-            trace.take(stamp, part, self._limits)
-        if chunked.ended:
-            trace.end(None)
-            if chunked.extra:
-                self.force_close()
-            self.leave(trace)
-            super().data_received(b"0\r\n\r\n")
-        elif trace.done_ns is not None:
-            self._give_up()
+        trace.end(None)
+        if body.extra:
+            self.force_close()
+        self.leave(trace)
+        super().data_received(b"0\r\n\r\n")
 
-    def _close(self, outcome: Outcome, error: str) -> None:
+    def _close(self, outcome: Outcome | None, error: str | None) -> None:
         if self._trace is not None:
             self._trace.end(outcome, error)
         self._give_up()
