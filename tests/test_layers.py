@@ -16,7 +16,7 @@ PURE = {
     ),
     *(
         f"loadgen.{name}"
-        for name in ["checks", "secret", "overrides", "dialects", "framing", "series", "facts", "summary"]
+        for name in ["checks", "secret", "overrides", "dialects", "form", "framing", "series", "facts", "summary"]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof"]),
 }
