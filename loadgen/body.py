@@ -18,14 +18,15 @@ class Body:
     """Takes a body by take() until `over` is called, once: at its end, at a cap, or where its framing breaks."""
 
     # Few slots, and nothing else touched for most tokens: with many streams what a read costs is cache misses.
-    __slots__ = ("_chunked", "_keep", "_limits", "_over", "_room", "_stamp", "_trace", "_whole")
+    __slots__ = ("_chunked", "_free", "_keep", "_limits", "_over", "_parts", "_stamp", "_whole", "size")
 
     def __init__(self, trace: Trace, limits: Limits, over: Over) -> None:
-        self._trace, self._limits, self._over = trace, limits, over
+        self._limits, self._over, self._parts = limits, over, trace.parts
         self._stamp, self._keep = trace.stamps.append, trace.parts.append
         self._chunked = Chunked()
         self._whole = True  # the next byte begins a chunk
-        self._room = 0  # so many bytes can pass neither cap, in reads of whatever size
+        self.size = 0  # bytes that are kept
+        self._free = 0  # up to this size no cap is passed, in reads of whatever size
 
     @property
     def extra(self) -> bool:
@@ -34,17 +35,19 @@ class Body:
 
     def take(self, data: bytes) -> None:
         """One read. A server that flushes each event sends one whole chunk a read."""
-        stamp, size = monotonic_ns(), len(data)
+        stamp, length = monotonic_ns(), len(data)
         if (
             self._whole
-            and size < SHORT_READ_BYTES
-            and data.startswith(line := SIZE_LINES[size])
+            and length < SHORT_READ_BYTES
+            and data.startswith(line := SIZE_LINES[length])
             and data.endswith(b"\r\n")
         ):
-            self._room = room = self._room - size
-            if room >= 0:
+            part = data[len(line) : -2]
+            size = self.size + len(part)
+            if size <= self._free:
+                self.size = size
                 self._stamp(stamp)
-                self._keep(data[len(line) : -2])
+                self._keep(part)
                 return
         self._framed(stamp, data)
 
@@ -57,19 +60,20 @@ class Body:
             return
         self._whole = chunked.whole
         if part:
-            self._room -= len(part)
-            if self._room < 0 and not self._fits(len(part)):
+            size = self.size + len(part)
+            if size > self._free and not self._fits(size):
                 return
+            self.size = size
             self._stamp(stamp)
             self._keep(part)
         if chunked.ended:
             self._over(None, None)
 
     def _fits(self, size: int) -> bool:
-        """Whether a read of `size` bytes keeps the caps, looked at exactly; makes room for the next ones."""
-        trace, limits = self._trace, self._limits
-        if refused := trace.refusal(size, limits):
+        """Whether a read that makes it `size` bytes keeps the caps, looked at exactly; frees the next ones of it."""
+        reads = len(self._parts) + 1
+        if refused := self._limits.refusal(size, reads):
             self._over(Outcome.TOO_LARGE, refused)
             return False
-        self._room = min(limits.response_bytes - trace.size - size, READS_MAX - len(trace.parts) - 1)
+        self._free = min(self._limits.response_bytes, size + READS_MAX - reads)
         return True

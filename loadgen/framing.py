@@ -19,6 +19,7 @@ def _size_lines() -> list[bytes]:
 
 
 SIZE_LINES = _size_lines()
+SIZES = {form % size: size for size in range(1, SHORT_READ_BYTES) for form in (b"%x", b"%X")}
 
 
 class Chunked:
@@ -49,7 +50,10 @@ class Chunked:
         return self._walk(data)
 
     def _walk(self, data: bytes) -> bytes:
-        body, at, size = [], 0, len(data)
+        body: list[bytes] = []
+        at, size = 0, len(data)
+        if self.whole:
+            at = _whole_chunks(data, body)
         while at < size and not self.ended:
             if self._left > 2:
                 taken = min(self._left - 2, size - at)
@@ -82,6 +86,19 @@ class Chunked:
             self._left = _size(line)
             self._trailer = not self._left
         return end + 1
+
+
+def _whole_chunks(data: bytes, body: list[bytes]) -> int:
+    """Puts the whole chunks that `data` begins with into `body`; where they end. Nothing else is looked at."""
+    at = 0
+    while (mark := data.find(b"\r\n", at, at + SHORT_LINE_BYTES)) > 0:
+        size = SIZES.get(data[at:mark], 0)
+        end = mark + 2 + size
+        if not size or data[end : end + 2] != b"\r\n":
+            break
+        body.append(data[mark + 2 : end])
+        at = end + 2
+    return at
 
 
 def _is_hex(digits: bytes, number: int) -> bool:

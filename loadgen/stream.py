@@ -28,17 +28,17 @@ KEEPALIVE_S = 4.0  # servers close idle connections after 5 s (uvicorn); one tha
 HEADERS = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "User-Agent": "loadgen"}
 JSON_TYPE = "application/json"  # a stream never has it; an error, or streaming that is off, does
 OWN_LACK = frozenset({errno.ENFILE, errno.EMFILE, errno.EADDRNOTAVAIL})  # ours, to be told apart from a refusal
-ENDED_BADLY = (
-    aiohttp.ClientError,
-    OSError,
-    TimeoutError,
-    ValueError,
-    EOFError,
-)  # whatever a server or a network can cause
+# Whatever a server or a network can cause.
+ENDED_BADLY = (aiohttp.ClientError, OSError, TimeoutError, ValueError, EOFError)
 
 
 class Wire(ResponseHandler):
     """One connection. Of a chunked 200 it keeps the body's bytes itself; aiohttp sees the head and an empty body."""
+
+    # Beside the parent's many attributes these would be looked up by name at each read.
+    __slots__ = (
+        "_body", "_deadlines", "_ended", "_head_tail", "_limits", "_message", "_opened_ns", "_own", "_taking", "_trace",
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -70,6 +70,8 @@ class Wire(ResponseHandler):
         """The exchange of `trace` is over; its connection may already serve another one."""
         if self._trace is trace:
             self._wake()
+            if self._body is not None:
+                trace.size = self._body.size
             self._trace, self._body, self._taking = None, None, self._unasked
 
     def ended(self) -> "asyncio.Future[None] | None":

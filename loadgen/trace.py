@@ -26,6 +26,14 @@ class Limits:
     event_bytes: int = EVENT_BYTES_MAX
     response_bytes: int = RESPONSE_BYTES_MAX
 
+    def refusal(self, size: int, reads: int) -> str | None:
+        """Why a body of `size` bytes in so many reads passes a cap, None where it does not."""
+        if size > self.response_bytes:
+            return f"the response is longer than {self.response_bytes} bytes"
+        if reads > READS_MAX:
+            return f"the response came in more than {READS_MAX} reads"
+        return None
+
 
 @dataclass(slots=True)
 class Trace:
@@ -39,19 +47,10 @@ class Trace:
     # The body without chunked framing, read by read. Two lists, no pairs: a pair a token is what wakes the collector.
     stamps: list[int] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
+    size: int = 0  # bytes in them, once the exchange is over
     done_ns: int | None = None
     outcome: Outcome | None = None
     error: str | None = None
-    _counted: int = 0  # reads whose bytes are in _size
-    _size: int = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes of the body that are kept."""
-        if self._counted < len(self.parts):
-            self._size += sum(map(len, self.parts[self._counted :]))
-            self._counted = len(self.parts)
-        return self._size
 
     def end(self, outcome: Outcome | None, error: str | None = None) -> None:
         """Notes the end; only the first one counts."""
@@ -61,19 +60,12 @@ class Trace:
 
     def take(self, stamp_ns: int, data: bytes, limits: Limits) -> None:
         """Keeps one read of the body, or ends at a cap."""
-        if refused := self.refusal(len(data), limits):
+        if refused := limits.refusal(self.size + len(data), len(self.parts) + 1):
             self.end(Outcome.TOO_LARGE, refused)
-        else:
-            self.stamps.append(stamp_ns)
-            self.parts.append(data)
-
-    def refusal(self, size: int, limits: Limits) -> str | None:
-        """Why a read of `size` bytes more would pass a cap, None where it does not."""
-        if self.size + size > limits.response_bytes:
-            return f"the response is longer than {limits.response_bytes} bytes"
-        if len(self.parts) >= READS_MAX:
-            return f"the response came in more than {READS_MAX} reads"
-        return None
+            return
+        self.size += len(data)
+        self.stamps.append(stamp_ns)
+        self.parts.append(data)
 
 
 Expired = Callable[[Trace], None]

@@ -63,10 +63,10 @@ def test_any_bytes_in_any_cuts_are_kept_as_the_framing_says(pieces: list[bytes],
     places = sorted(rng.randrange(len(raw) + 1) for _ in range(rng.randrange(12)))
     cuts = [raw[i:j] for i, j in pairwise([0, *places, len(raw)])]
     for reads in (pieces, cuts, [raw[i : i + 1] for i in range(len(raw))]):
-        trace, ends, _ = taken(reads)
+        trace, ends, body = taken(reads)
         kept, broke = plainly(reads)
         assert (b"".join(trace.parts), len(trace.stamps)) == (kept, len(trace.parts))
-        assert trace.size == len(kept)
+        assert body.size == len(kept)
         assert trace.stamps == sorted(trace.stamps)
         assert ends == [] or (ends[0][0] is Outcome.MALFORMED) is broke
 
@@ -93,10 +93,10 @@ def test_caps_hold_to_the_byte(size: int, whole: bool) -> None:
     cap = size * 10
     raw = chunk(b"x" * size)
     reads = [raw] * 10 if whole else [raw[:2], raw[2:]] * 10
-    trace, ends, _ = taken(reads, Limits(response_bytes=cap))
-    assert (trace.size, ends) == (cap, [])
-    trace, ends, _ = taken([*reads, *reads], Limits(response_bytes=cap))
-    assert trace.size <= cap
+    _, ends, body = taken(reads, Limits(response_bytes=cap))
+    assert (body.size, ends) == (cap, [])
+    _, ends, body = taken([*reads, *reads], Limits(response_bytes=cap))
+    assert body.size <= cap
     assert [outcome for outcome, _ in ends] == [Outcome.TOO_LARGE]
 
 
