@@ -18,6 +18,7 @@ from loadgen.verdict import Facts
 from loadgen.window import Window
 
 NS_PER_MS = 1e6
+REFILLS_FOR_P99 = 100
 BINS = 20  # ten in each half: enough for a standard error, more than one request in each of them
 MSER_BINS = 20 * MSER_BATCH
 HEALTH_NAMES = ("t_ns", "duration_ns", "cpu_share", "gc_pause_max_ms", "descriptors", "descriptors_max")
@@ -87,7 +88,7 @@ def facts_of(
         failure=_failure(cols, sent),
         whole_run=whole_run,
         concurrency_held=in_flight / concurrency if concurrency and in_flight is not None else None,
-        refill_p99_ms=_quantile(cols["refill_ns"][sent], 0.99, NS_PER_MS),
+        **_refill(cols["refill_ns"][sent]),
         lateness_p99_ms=_lateness_p99_ms(cols, sent) if concurrency is None else None,
         chunks_per_read=_chunks_per_read(cols, sent),
         cached_share=cached_share(cols, good),
@@ -136,6 +137,12 @@ def _silence_s(cols: Columns, start_ns: float, end_ns: float) -> float | None:
     stamps = cols["chunk_ns"].astype(np.float64)
     inside = np.sort(stamps[(stamps >= start_ns) & (stamps < end_ns)])
     return float(np.diff(np.concatenate(([start_ns], inside, [end_ns]))).max()) / NS_PER_S
+
+
+def _refill(refills: np.ndarray) -> dict[str, Any]:
+    """The refill's p99; of few refills that is the longest one, which a pause of the machine decides: then p90."""
+    few = int((~np.isnan(refills.astype(np.float64))).sum()) < REFILLS_FOR_P99
+    return {"refill_ms": _quantile(refills, 0.9 if few else 0.99, NS_PER_MS), "refill_few": few}
 
 
 def _lateness_p99_ms(cols: Columns, rows: np.ndarray) -> float | None:

@@ -5,6 +5,21 @@ Pure, and safe for any bytes in any cuts; work is linear in the bytes. It must n
 
 LINE_BYTES_MAX = 8192  # of a chunk's size line or of all trailers: as much as HTTP heads are given
 SHORT_LINE_BYTES = 18  # sixteen digits and the line end: sizes are shorter
+SHORT_READ_BYTES = 4096  # reads below are known by their size lines: a token's event is far shorter
+
+
+def _size_lines() -> list[bytes]:
+    """For each length of a read, the size line with which it is one whole chunk, as most servers write it."""
+    lines = [b"?" * SHORT_READ_BYTES] * SHORT_READ_BYTES  # no read begins with a line that is longer than itself
+    for size in range(1, SHORT_READ_BYTES):
+        line = b"%x\r\n" % size
+        if (length := len(line) + size + 2) < SHORT_READ_BYTES:
+            lines[length] = line
+    return lines
+
+
+SIZE_LINES = _size_lines()
+SIZES = {form % size: size for size in range(1, SHORT_READ_BYTES) for form in (b"%x", b"%X")}
 
 
 class Chunked:
@@ -19,10 +34,15 @@ class Chunked:
         self.ended = False
         self.extra = False  # bytes came behind the end
 
+    @property
+    def whole(self) -> bool:
+        """Whether the next byte begins a chunk."""
+        return not (self._left or self._line or self._trailer)
+
     def feed(self, data: bytes) -> bytes:
         """The body's bytes in `data`. ValueError where the framing is broken."""
-        if not (self._left or self._line or self._trailer) and data.endswith(b"\r\n"):
-            # A server that flushes each event sends one whole chunk a read: the path of nearly every token.
+        if self.whole and data.endswith(b"\r\n"):
+            # One whole chunk a read, its size written as it may be too.
             mark = data.find(b"\r\n", 0, SHORT_LINE_BYTES)
             digits = data[:mark]
             if digits.isalnum() and _is_hex(digits, len(data) - mark - 4):
@@ -30,7 +50,10 @@ class Chunked:
         return self._walk(data)
 
     def _walk(self, data: bytes) -> bytes:
-        body, at, size = [], 0, len(data)
+        body: list[bytes] = []
+        at, size = 0, len(data)
+        if self.whole:
+            at = _whole_chunks(data, body)
         while at < size and not self.ended:
             if self._left > 2:
                 taken = min(self._left - 2, size - at)
@@ -63,6 +86,19 @@ class Chunked:
             self._left = _size(line)
             self._trailer = not self._left
         return end + 1
+
+
+def _whole_chunks(data: bytes, body: list[bytes]) -> int:
+    """Puts the whole chunks that `data` begins with into `body`; where they end. Nothing else is looked at."""
+    at = 0
+    while (mark := data.find(b"\r\n", at, at + SHORT_LINE_BYTES)) > 0:
+        size = SIZES.get(data[at:mark], 0)
+        end = mark + 2 + size
+        if not size or data[end : end + 2] != b"\r\n":
+            break
+        body.append(data[mark + 2 : end])
+        at = end + 2
+    return at
 
 
 def _is_hex(digits: bytes, number: int) -> bool:
@@ -105,6 +141,11 @@ class Blocks:
         self._held = 0  # bytes in _pending
         self._skip_lf = False  # a CR came last: an LF that follows belongs to it
         self.overflow = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether the next byte begins a block."""
+        return not (self._pending or self._skip_lf)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The blocks that `data` completes, in order."""

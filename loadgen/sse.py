@@ -5,11 +5,12 @@ from, what time it is, or what was asked. Nothing here raises for what a server 
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from loadgen.dialects import DIALECTS, error_message, load
+from loadgen.form import FORM_BYTES_MAX, Form, learn
 from loadgen.framing import Blocks, fields
 from loadgen.record import MAX_ERROR_CHARS
 
@@ -17,6 +18,7 @@ EVENT_BYTES_MAX = 8 << 20  # far above any real event (a 700 KiB one was seen), 
 RESPONSE_BYTES_MAX = 64 << 20  # times the streams of a worker: still a machine's memory
 COUNT_MAX = 2**31 - 1  # the dataset's int32; no answer is that long
 FINISH_CHARS_MAX = 40  # a finish reason is a word
+LESSONS_MAX = 4  # of one response: a role, a finish reason and usage come by and teach nothing
 ABORTS = frozenset({"abort", "error"})  # finish reasons by which a server says that it gave up
 
 
@@ -54,6 +56,7 @@ class Reader:
         keep_text: bool = False,
         event_bytes: int = EVENT_BYTES_MAX,
         response_bytes: int = RESPONSE_BYTES_MAX,
+        form: Form | None = None,
     ) -> None:
         self._api, self._dialect, self._keep_text = api, DIALECTS[api], keep_text
         self._event_max, self._response_max = event_bytes, response_bytes
@@ -67,6 +70,59 @@ class Reader:
         self._parts: list[str] = []
         self._whole: str | None = ""  # /generate: the text so far while every event repeats it, else None
         self._lengths: list[int] = []
+        self.form = form  # how a token's event looks here; for the next response of the same server too
+        self._lessons = LESSONS_MAX
+
+    def feed_all(self, stamps_ns: Sequence[int], parts: Sequence[bytes]) -> None:
+        """Takes several reads, each with its stamp; as feed() for each, and quicker where tokens look alike."""
+        sizes = list(map(len, parts))
+        capped = self._bytes + sum(sizes) > self._response_max or max(sizes, default=0) > self._event_max
+        number = 0
+        while number < len(parts):
+            number, at = (number, 0) if capped else self._alike(stamps_ns, parts, number)
+            if number < len(parts):
+                teaches = self._lessons and self._out.first_token_ns is not None and self._blocks.empty
+                self.feed(stamps_ns[number], parts[number][at:])
+                if teaches and not self._shut:
+                    self._learn(parts[number], at)
+                number += 1
+
+    def _alike(self, stamps_ns: Sequence[int], parts: Sequence[bytes], number: int) -> tuple[int, int]:
+        """Takes events of the known form from read `number` on; read and byte of the first other one."""
+        form, out, at = self.form, self._out, 0
+        # The first output goes the whole way, which notes its stamps.
+        first = out.first_answer_ns if form is not None and form.answer else out.first_token_ns
+        if form is None or first is None or self._shut or not self._blocks.empty:
+            return number, 0
+        match, answer, counts = form.pattern.match, form.answer, form.counts
+        keep_text, keep_count, keep_stamp = self._parts.append, self._counts.append, out.chunk_ns.append
+        while number < len(parts):
+            data, stamp, at = parts[number], stamps_ns[number], 0
+            size = len(data)
+            while at < size and (found := match(data, at)) is not None:
+                try:
+                    text = str(found["text"], "utf-8")
+                except UnicodeDecodeError:
+                    break
+                if answer:
+                    keep_text(text)
+                keep_count(self._usage(load(found["usage"]) or {}) if counts else None)
+                keep_stamp(stamp)
+                at = found.end()
+            if at:
+                self._bytes += at
+                out.last_token_ns = self._last_ns = stamp
+            if at < size:
+                return number, at
+            number += 1
+        return number, 0
+
+    def _learn(self, data: bytes, at: int) -> None:
+        """Takes the form of the event at `at`; one with an escape in it says nothing about the others."""
+        end = data.find(b"\n\n", at, at + FORM_BYTES_MAX) + 2
+        if end > 1 and data.find(b"\\", at, end) < 0:
+            self._lessons -= 1
+            self.form = learn(self._api, data[at:end]) or self.form
 
     def feed(self, stamp_ns: int, data: bytes) -> None:
         """Takes the bytes of one read of the body, stamped `stamp_ns`."""

@@ -18,8 +18,8 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
 
+from loadgen.body import Body
 from loadgen.dialects import error_message, load
-from loadgen.framing import Chunked
 from loadgen.record import Outcome
 from loadgen.trace import Deadlines, Limits, Trace
 
@@ -36,10 +36,16 @@ ENDED_BADLY = (aiohttp.ClientError, OSError, TimeoutError, ValueError, EOFError)
 class Wire(ResponseHandler):
     """One connection. Of a chunked 200 it keeps the body's bytes itself; aiohttp sees the head and an empty body."""
 
+    # Beside the parent's many attributes these would be looked up by name at each read.
+    __slots__ = (
+        "_body", "_deadlines", "_ended", "_head_tail", "_limits", "_message", "_opened_ns", "_own", "_taking", "_trace",
+    )  # fmt: skip
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._taking = self._unasked
         self._trace: Trace | None = None
+        self._body: Body | None = None
         self._deadlines: Deadlines | None = None
         self._opened_ns = 0
         self._message: Any = None
@@ -54,7 +60,6 @@ class Wire(ResponseHandler):
             self._deadlines.stop()  # the exchange before has its whole response, but may not have run on yet
         self._trace, self._limits = trace, limits
         self._message, self._head_tail, self._own = None, b"", False
-        self._chunked = Chunked()
         self._ended = self._loop.create_future()
         self._taking = self._head
         if self._opened_ns >= trace.began_ns:
@@ -66,7 +71,9 @@ class Wire(ResponseHandler):
         """The exchange of `trace` is over; its connection may already serve another one."""
         if self._trace is trace:
             self._wake()
-            self._trace, self._taking = None, self._unasked
+            if self._body is not None:
+                trace.size = self._body.size
+            self._trace, self._body, self._taking = None, None, self._unasked
 
     def ended(self) -> "asyncio.Future[None] | None":
         """Resolves at the end of the body, where this connection keeps it itself."""
@@ -108,30 +115,26 @@ class Wire(ResponseHandler):
             return
         trace.headers_ns, trace.http_status = stamp, message.code
         self._own = mark >= 0 and _is_stream(message)
-        self._taking = self._body if self._own else super().data_received
+        self._taking = super().data_received
+        if self._own:
+            self._body = Body(trace, self._limits, self._over)
+            self._taking = self._body.take
         if data[cut:]:
             self._taking(data[cut:])
 
-    def _body(self, data: bytes) -> None:
-        stamp, trace, chunked = monotonic_ns(), self._trace, self._chunked
-        assert trace is not None
-        try:
-            part = chunked.feed(data)
-        except ValueError as error:
-            self._close(Outcome.MALFORMED, str(error))
+    def _over(self, outcome: Outcome | None, error: str | None) -> None:
+        """The body is whole, or is given up."""
+        trace, body = self._trace, self._body
+        if outcome is not None or trace is None or body is None:
+            self._close(outcome, error)
             return
-        if part:
-            trace.take(stamp, part, self._limits)
-        if chunked.ended:
-            trace.end(None)
-            if chunked.extra:
-                self.force_close()
-            self.leave(trace)
-            super().data_received(b"0\r\n\r\n")
-        elif trace.done_ns is not None:
-            self._give_up()
+        trace.end(None)
+        if body.extra:
+            self.force_close()
+        self.leave(trace)
+        super().data_received(b"0\r\n\r\n")
 
-    def _close(self, outcome: Outcome, error: str) -> None:
+    def _close(self, outcome: Outcome | None, error: str | None) -> None:
         if self._trace is not None:
             self._trace.end(outcome, error)
         self._give_up()
@@ -293,6 +296,5 @@ def _classify(error: BaseException, trace: Trace) -> tuple[Outcome, str]:
     if isinstance(error, OSError) and error.errno in OWN_LACK:
         return Outcome.CONNECT, f"this machine, not the server: {text}; raise ulimit -n or use fewer streams a worker"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        # aiohttp's words do not tell a refusal from a host that is not there.
-        text = f"{os.strerror(error.errno)}: {text}"
+        text = f"{os.strerror(error.errno)}: {text}"  # aiohttp's words do not tell a refusal from a lost host
     return Outcome.CONNECT, text

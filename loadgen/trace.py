@@ -26,6 +26,14 @@ class Limits:
     event_bytes: int = EVENT_BYTES_MAX
     response_bytes: int = RESPONSE_BYTES_MAX
 
+    def refusal(self, size: int, reads: int) -> str | None:
+        """Why a body of `size` bytes in so many reads passes a cap, None where it does not."""
+        if size > self.response_bytes:
+            return f"the response is longer than {self.response_bytes} bytes"
+        if reads > READS_MAX:
+            return f"the response came in more than {READS_MAX} reads"
+        return None
+
 
 @dataclass(slots=True)
 class Trace:
@@ -39,7 +47,7 @@ class Trace:
     # The body without chunked framing, read by read. Two lists, no pairs: a pair a token is what wakes the collector.
     stamps: list[int] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
-    size: int = 0
+    size: int = 0  # bytes in them, once the exchange is over
     done_ns: int | None = None
     outcome: Outcome | None = None
     error: str | None = None
@@ -51,15 +59,13 @@ class Trace:
             self.outcome, self.error = outcome, error and error[:MAX_ERROR_CHARS]
 
     def take(self, stamp_ns: int, data: bytes, limits: Limits) -> None:
-        """Keeps one read of the body, up to the response's cap."""
+        """Keeps one read of the body, or ends at a cap."""
+        if refused := limits.refusal(self.size + len(data), len(self.parts) + 1):
+            self.end(Outcome.TOO_LARGE, refused)
+            return
         self.size += len(data)
-        if self.size > limits.response_bytes:
-            self.end(Outcome.TOO_LARGE, f"the response is longer than {limits.response_bytes} bytes")
-        elif len(self.parts) >= READS_MAX:
-            self.end(Outcome.TOO_LARGE, f"the response came in more than {READS_MAX} reads")
-        else:
-            self.stamps.append(stamp_ns)
-            self.parts.append(data)
+        self.stamps.append(stamp_ns)
+        self.parts.append(data)
 
 
 Expired = Callable[[Trace], None]

@@ -51,7 +51,8 @@ class Facts:
     slope_half_width: float | None = None
     mser_s: float | None = None  # what MSER-5 would still cut at the window's start
     concurrency_held: float | None = None  # mean in flight over the target; None in open loop
-    refill_p99_ms: float | None = None
+    refill_ms: float | None = None  # p99, or p90 where `refill_few`
+    refill_few: bool = False
     silence_s: float | None = None  # longest time in the window without an event of any stream
     window_s: float | None = None
     ttft_ms: float | None = None  # median
@@ -176,7 +177,7 @@ MORE_WORKERS = "the client was the bottleneck: use more workers or nodes (cluste
 
 def _refill(f: Facts) -> list[Finding]:
     limit_ms = max(REFILL_P99_MS_MAX, REFILL_SHARE_MAX * (f.request_ms or 0))
-    return _at_most("refill_p99", f.refill_p99_ms, limit_ms, "ms", MORE_WORKERS)
+    return _at_most("refill_p90" if f.refill_few else "refill_p99", f.refill_ms, limit_ms, "ms", MORE_WORKERS)
 
 
 def _lateness(f: Facts) -> list[Finding]:

@@ -16,7 +16,18 @@ PURE = {
     ),
     *(
         f"loadgen.{name}"
-        for name in ["checks", "secret", "overrides", "dialects", "framing", "series", "facts", "summary", "margin"]
+        for name in [
+            "checks",
+            "secret",
+            "overrides",
+            "dialects",
+            "form",
+            "framing",
+            "series",
+            "facts",
+            "summary",
+            "margin",
+        ]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof"]),
 }

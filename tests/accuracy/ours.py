@@ -7,6 +7,7 @@ python tests/accuracy/ours.py --c 256 --n 1024 --stagger 2
 import argparse
 import re
 import resource
+import sys
 import time
 
 import numpy as np
@@ -69,11 +70,26 @@ def stamp_errors_ms(traces: list) -> np.ndarray:
     return np.array([(stamp - int(found[-1])) / 1e6 for stamp, found in pairs if found] or [np.nan])
 
 
+def true_gap_p99_ms(traces: list) -> float:
+    """Of the server's own stamps: what a perfect client would have seen."""
+    stamps = [np.array(STAMP.findall(b"".join(trace.parts)), dtype=np.int64) for trace in traces]
+    return float(np.percentile(np.concatenate([np.diff(one) for one in stamps] or [np.zeros(1)]), 99)) / 1e6
+
+
+def recorded_bytes(rows: list[dict], traces: list) -> int:
+    """What the run keeps on purpose: reads and stamps (the benchmark's), and rows."""
+    kept = sum(sys.getsizeof(part) + 8 for trace in traces for part in trace.parts)
+    stamps = sum(40 * (len(trace.stamps)) for trace in traces) + sum(40 * len(row["chunk_ns"]) for row in rows)
+    return kept + stamps
+
+
 def main() -> None:
     """Prints one line, as limit.py does."""
     asked = options()
+    rss_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     rows, health, traces = uvloop.run(measure(asked))
     used = resource.getrusage(resource.RUSAGE_SELF)
+    a_stream_kib = (used.ru_maxrss - rss_kib - recorded_bytes(rows, traces) / 1024) / asked.c
     ok = [row for row in rows if row["outcome"] == "ok"]
     wall_s = (max(row["done_ns"] for row in ok) - min(row["sent_ns"] for row in ok)) / 1e9
     tokens = sum(row["output_tokens"] for row in ok)
@@ -90,7 +106,9 @@ def main() -> None:
         f"stamp error ms p50={np.percentile(errors, 50):.3f} p99={np.percentile(errors, 99):.3f} "
         f"max={errors.max():.2f}  "
         f"lag p99={np.percentile(lag, 99):.2f} max={lag.max():.1f}  refill p99={np.percentile(refill, 99):.2f}  "
-        f"gc max={max(row['gc_pause_max_ms'] for row in health):.1f}  rss={used.ru_maxrss // 1024} MB"
+        f"gc max={max(row['gc_pause_max_ms'] for row in health):.1f}  rss={used.ru_maxrss // 1024} MB  "
+        f"true gap p99={true_gap_p99_ms(traces):.2f}  held={max(row['in_flight'] for row in health)}  "
+        f"KiB/stream={a_stream_kib:.1f}"
     )
 
 

@@ -46,7 +46,7 @@ def facts(**changes: Any) -> Facts:
         "steady": True,
         "halves_difference": 0.012,
         "concurrency_held": 0.999,
-        "refill_p99_ms": 0.9,
+        "refill_ms": 0.9,
         "loop_lag_p99_ms": 0.4,
         "loop_lag_max_ms": 3.0,
         "worker_cpu_p95": 0.34,
