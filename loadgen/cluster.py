@@ -23,7 +23,7 @@ import ray
 import ray.exceptions
 import uvloop
 
-from loadgen import footprint, record, store, worker
+from loadgen import cores, footprint, record, store, worker
 from loadgen.board import Board
 from loadgen.config import Load
 from loadgen.errors import Bug, ClusterError, ConfigError, Interrupted, LoadgenError
@@ -40,15 +40,17 @@ OBJECT_STORE_BYTES = 200 * 1024 * 1024  # nothing large goes through it: plans i
 
 
 @contextlib.contextmanager
-def opened(address: str | None) -> Iterator[None]:
+def opened(address: str | None, workers: int = 1) -> Iterator[None]:
     """A Ray cluster for the block: this machine's own, or the one at `address`, or the one already joined.
 
-    Raises ClusterError where it cannot be had. What was started is gone afterwards, with its folder.
+    One that is started leaves a core of this machine to each of `workers`, and is gone afterwards, with its folder.
+    Raises ClusterError where it cannot be had.
     """
     if ray.is_initialized():
         yield
         return
-    with signals() as stop, contextlib.nullcontext() if address else footprint.folder(stop) as folder:
+    own = cores.spared(0 if address else workers)
+    with signals() as stop, own, contextlib.nullcontext() if address else footprint.folder(stop) as folder:
         try:
             _start(address, folder)
             with signals():  # again, since ray.init replaces SIGTERM's handler
@@ -253,18 +255,11 @@ def hire(shards: list[worker.Shard], load: Load, stagger_s: float, counted: bool
 
 def _work(shard: worker.Shard, board: Any, folder: str | None) -> dict[str, Any]:
     """A worker's whole life, in a process that Ray chose."""
-    cores = os.sched_getaffinity(0)
-    if shard.workers < len(cores):
-        # On one core with the server the loop would wait for its bursts to be written before it could stamp them.
-        os.sched_setaffinity(0, {sorted(cores)[-1 - shard.worker]})
-    try:
+    with cores.alone(shard.worker):
         return _drive(shard, board, folder)
-    finally:
-        os.sched_setaffinity(0, cores)
 
 
 def _drive(shard: worker.Shard, board: Any, folder: str | None) -> dict[str, Any]:
-
     async def tell(beat: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = await board.beat.remote(beat)
         return answer

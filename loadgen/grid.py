@@ -76,7 +76,7 @@ def run_all(collected: Collected) -> int:
     # Ray tells of a lost process on stdout, which is for results.
     with (
         contextlib.redirect_stdout(sys.stderr),
-        cluster.opened(runs[0].config.cluster.address),
+        cluster.opened(runs[0].config.cluster.address, max(run.config.cluster.workers or 1 for run in runs)),
         signals() as stop,
     ):
         gpus = cluster.gpus_of_nodes()
