@@ -28,12 +28,22 @@ def spared(workers: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone(worker: int) -> Iterator[None]:
-    """The calling thread has the core that was spared for this worker, if one was."""
+    """This process has the core that was spared for this worker, if one was; all its threads.
+
+    A thread of Ray's that waits for its turn on a busy core may hold the interpreter meanwhile, and the loop with it.
+    """
     own = [int(core) for core in os.environ.get(VARIABLE, "").split(",") if core]
     before = os.sched_getaffinity(0)
     if worker < len(own):
-        os.sched_setaffinity(0, {own[worker]})
+        _move({own[worker]})
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        if worker < len(own):
+            _move(before)
+
+
+def _move(where: set[int]) -> None:
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            os.sched_setaffinity(int(thread), where)
