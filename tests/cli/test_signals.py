@@ -145,8 +145,9 @@ def test_r1_a_killed_worker(start: Callable[..., Run]) -> None:
     """Its Point is FAILED with its rows marked, exit 4; what Ray says of it is no result and stays off stdout."""
     run = start(BASELINE, *ENDLESS)
     await_rows(run)
-    for pid in [pid for pid, title in below_us().items() if title.startswith("ray::_work")]:
-        os.kill(pid, signal.SIGKILL)
+    workers = [pid for pid, title in below_us().items() if title.startswith("ray::loadgen:worker")]
+    assert len(workers) == 1
+    os.kill(workers[0], signal.SIGKILL)
     ended = run.end(2 * STOP_S_MAX)
     assert ended.code == 4
     assert [(line["status"], line["exit_code"]) for line in ended.ledger()] == [("FAILED", 4)]
