@@ -141,7 +141,9 @@ class ServerActor:
     def progress(self) -> str:
         """How far the start has come and what it waits for, for display."""
         running = self._running
-        return f"{progress(running)} ({self._doubt})" if running and self._doubt else "waiting"
+        if running is None:
+            return "waiting"
+        return f"{progress(running)} ({self._doubt})" if self._doubt else progress(running)
 
     def _doubts(self, doubt: str) -> None:
         self._doubt = doubt

@@ -129,7 +129,8 @@ def test_a_start_can_be_stopped(actor: Callable[..., Any], tmp_path: Path) -> No
     handle = actor(bind=False, pids=str(tmp_path / "pids"), say=["Load weight begin."])
     starting = handle.start.remote()
     pids = pids_in(tmp_path / "pids")
-    eventually(lambda: ask(handle, "progress") == "loading weights")
+    eventually(lambda: ask(handle, "progress").startswith("loading weights"))
+    eventually(lambda: "nothing listens on its port yet" in ask(handle, "progress"))
     assert ask(handle, "stop")["clean"]
     assert ray.get(starting, timeout=30)["ok"] is False
     assert all(is_gone(pid) for pid in pids)
