@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import measured
+from conftest import measured, server_reasons
 
 pytestmark = pytest.mark.slow
 TREE = {1: 0.84, 2: 0.78, 5: 0.63, 10: 0.52, 30: 0.42, 70: 0.43, 100: 0.44, 250: 0.44}
@@ -28,7 +28,8 @@ def test_ladder_ratios(tmp_path: Path) -> None:
 def test_a_fixed_prompt_flatters(tmp_path: Path) -> None:
     """One stream: with the fixed prompt the fused tree is 2-6 % ahead of the baseline, with diverse prompts behind."""
     code, points, said = measured(tmp_path, "-m", "+study=single_stream", "engine=sim", limit_s=200)
-    assert code == 0, said
+    assert code in (0, 6), said
+    assert server_reasons(points) == []
     fixed = {point["variant"]: point["summary"]["output_tokens_per_s"] for point in points}
     assert 1.02 <= fixed["eagle_fusion_v1"] / fixed["baseline"] <= 1.06
     diverse_folder = tmp_path / "diverse"
