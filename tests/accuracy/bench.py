@@ -124,13 +124,14 @@ def serving(binary: Path, gap_ms: float, log: Path) -> Iterator[int]:
     flags = ["--port", str(port), "--ttft-ms", str(TTFT_MS), "--itl-ms", str(gap_ms), "--stamp", "--log", str(log)]
     with subprocess.Popen(["taskset", "-c", SERVER_CORE, binary, *flags], stderr=subprocess.DEVNULL) as server:
         try:
-            _wait_for(port)
+            wait_for(port)
             yield port
         finally:
             server.terminate()
 
 
-def _wait_for(port: int) -> None:
+def wait_for(port: int) -> None:
+    """Returns when somebody listens on the port."""
     deadline = time.monotonic() + START_S_MAX
     while True:
         try:

@@ -5,15 +5,14 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bench import wait_for
 
 HERE = Path(__file__).parent
-START_S_MAX = 10.0
 Truthd = Callable[..., str]
 
 
@@ -37,15 +36,8 @@ def truthd(truthd_binary: Path) -> Iterator[Truthd]:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         running.append(subprocess.Popen([truthd_binary, "--port", str(port), *flags], stderr=subprocess.DEVNULL))
-        deadline = time.monotonic() + START_S_MAX
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-            except OSError:
-                assert time.monotonic() < deadline, "truthd did not start"
-                time.sleep(0.02)
-            else:
-                return f"http://127.0.0.1:{port}"
+        wait_for(port)
+        return f"http://127.0.0.1:{port}"
 
     yield start
     for process in running:
