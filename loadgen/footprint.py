@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from loadgen.interrupt import Stop
 
 PREFIX = "lg-"  # short, since Ray puts socket paths of at most 107 bytes below it
 GONE_S_MAX = 8.0  # Ray's own processes after shutdown
+POLL_S = 0.02
 
 
 @contextlib.contextmanager
@@ -35,7 +37,7 @@ def temporary() -> str:
     top = Path("/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir())  # noqa: S108
     for stale in top.glob(f"{PREFIX}[0-9]*-*"):
         pid = stale.name.removeprefix(PREFIX).partition("-")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)) and stale.stat().st_uid == os.getuid():
+        if pid.isdigit() and not _pid_lives(int(pid)) and stale.stat().st_uid == os.getuid():
             print(f"removing Ray's files of an earlier run that was killed: {stale}", file=sys.stderr)
             shutil.rmtree(stale, ignore_errors=True)
     return tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=top)
@@ -48,11 +50,32 @@ def processes() -> list[psutil.Process]:
 
 def await_gone(ours: Sequence[psutil.Process], wait_s: float) -> None:
     """Give the processes `wait_s` seconds to end by themselves, then end them."""
-    _, left = psutil.wait_procs(ours, timeout=wait_s)
-    for process in left:
+    _await_end(ours, wait_s)
+    for process in filter(_lives, ours):
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(left, timeout=GONE_S_MAX)
+    _await_end(ours, GONE_S_MAX)
+
+
+def _await_end(ours: Sequence[psutil.Process], wait_s: float) -> None:
+    deadline_s = time.monotonic() + wait_s
+    while any(map(_lives, ours)) and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+
+
+def _lives(process: psutil.Process) -> bool:
+    # Orphans go to whoever adopts them, in a container often a process that never collects its dead.
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _pid_lives(pid: int) -> bool:
+    try:
+        return _lives(psutil.Process(pid))
+    except psutil.Error:
+        return False
 
 
 def _kill() -> None:
