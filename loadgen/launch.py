@@ -177,7 +177,7 @@ def _warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
         concurrency=WARM_UP_REQUESTS,
         plan=plan,
         point_id=f"{launched.id}-warm-up",
-        base_url=launched.endpoint["url"],
+        base_urls=tuple(launched.endpoint["urls"]),
         api=conf.engine.api,
         model_id=launched.endpoint.get("model_id") or conf.model.name,
         stagger_s=0.0,

@@ -121,7 +121,7 @@ def _shards(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
             concurrency=cell.level.concurrency,
             plan=plan,
             point_id=cell.identity["point_id"],
-            base_url=launched.endpoint["url"],
+            base_urls=tuple(launched.endpoint["urls"]),
             api=conf.engine.api,
             model_id=launched.endpoint.get("model_id") or conf.model.name,
             stagger_s=cell.stagger_s,

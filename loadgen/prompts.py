@@ -1,6 +1,7 @@
-"""Where prompts come from: the shipped texts, a JSON-lines file, ShareGPT's JSON, or one fixed text.
+"""Where prompts come from: the shipped texts, random words, a JSON-lines file, ShareGPT's JSON, or one fixed text.
 
-Reads text, gives Prompts and warnings. Knows nothing of servers; ids and kinds are what the dataset's rows carry.
+Reads text, gives Prompts and warnings (`texts` makes others of them). Knows nothing of servers; ids and kinds are what
+the dataset's rows carry.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from loadgen import lengths, texts
 from loadgen.config import Config, Workload
 from loadgen.errors import ConfigError
 from loadgen.plan import WARM_UP_REQUESTS, Plan, Prompt, rounds
@@ -22,16 +24,51 @@ WARM_UP_KIND = "warm_up"
 
 def load(workload: Workload) -> tuple[tuple[Prompt, ...], list[str]]:
     """The workload's prompts in file order, and warnings. Raises ConfigError where nothing can be read."""
+    warnings = caveats(workload)
+    found = _found(workload, warnings)
+    library = [prompt.text for prompt in builtin()]
+    if workload.source == "builtin" and workload.input_tokens is not None:
+        tokens = _input_lengths(workload)
+        found = texts.sized(texts.even(found, len(tokens), workload.seed), tokens, library)
+    if workload.source == "builtin" and workload.turns > 1:
+        found = texts.chained(found, workload.turns)
+    if workload.prefix_tokens is not None:
+        found = texts.prefixed(found, workload.prefix_groups, workload.prefix_tokens, library)
+    return found, warnings
+
+
+def caveats(workload: Workload) -> list[str]:
+    """What must be known before the numbers of this workload are believed."""
+    if workload.source != "random":
+        return []
+    return ["prompts of random words: under speculation neither accept length nor speed says anything about real text"]
+
+
+def shares(workload: Workload) -> bool:
+    """Whether prompts are meant to begin alike, so that a prefix cache finds them."""
+    return workload.prefix_tokens is not None or workload.turns > 1
+
+
+def _input_lengths(workload: Workload) -> tuple[int, ...]:
+    wanted = lengths.parse("workload.input_tokens", workload.input_tokens, texts.INPUT_TOKENS_MIN)
+    return wanted.drawn(texts.count_of(wanted), f"{workload.seed}.input")
+
+
+def _found(workload: Workload, warnings: list[str]) -> tuple[Prompt, ...]:
     if workload.source == "builtin":
-        return tuple(builtin()), []
+        return tuple(builtin())
+    if workload.source == "random":
+        return texts.random_words(_input_lengths(workload), workload.seed)
     if workload.source == "fixed":
-        return (_prompt("fixed", "fixed", str(workload.text)),), []
-    path = Path(str(workload.path))
+        return (_prompt("fixed", "fixed", str(workload.text)),)
+    return _read(workload, Path(str(workload.path)), warnings)
+
+
+def _read(workload: Workload, path: Path, warnings: list[str]) -> tuple[Prompt, ...]:
     read = from_jsonl if workload.source == "jsonl" else from_sharegpt
-    warnings: list[str] = []
     try:
         with path.open(encoding="utf-8-sig") as file:
-            found = tuple(read(file, str(path), warnings))
+            found = tuple(read(file, str(path), warnings, workload.turns))
     except OSError as error:
         raise ConfigError(f"workload.path={path} cannot be read ({error.strerror}); name a readable file") from None
     except UnicodeDecodeError:
@@ -40,23 +77,38 @@ def load(workload: Workload) -> tuple[tuple[Prompt, ...], list[str]]:
         raise ConfigError(
             f"workload.path={path} holds no prompt that {workload.source} knows; see the README for its shape"
         )
-    return found, warnings
+    return found
 
 
 def plan(workload: Workload, prompts: tuple[Prompt, ...], block: int, requests: int | None) -> Plan:
     """The plan of one Point: the same for every variant of a block. A fixed prompt is repeated as it is."""
     fixed = workload.source == "fixed"
     seed = workload.seed + block
+    answers = output_lengths(workload)
     return Plan(
         prompts=prompts if fixed else rounds(prompts, seed),
-        max_tokens=workload.max_tokens,
+        max_tokens=answers.typical,
         ignore_eos=workload.ignore_eos,
         temperature=workload.temperature,
         seed=seed,
         numbered=not fixed,
         requests=requests,
         body=workload.body,
+        output_tokens=() if answers.dist == "fixed" else answers.drawn(lengths.DRAWN, f"{seed}.output"),
+        turns=turns(prompts),
+        think_s=workload.think_s,
     )
+
+
+def turns(prompts: Iterable[Prompt]) -> int:
+    """The most turns of a conversation among the prompts; 1 where there are none."""
+    return 1 + max(len(prompt.later) for prompt in prompts)
+
+
+def output_lengths(workload: Workload) -> lengths.Lengths:
+    """How long answers are: `output_tokens`, or `max_tokens` each."""
+    asked = workload.max_tokens if workload.output_tokens is None else workload.output_tokens
+    return lengths.parse("workload.output_tokens", asked)
 
 
 def digest(conf: Config, prompts: tuple[Prompt, ...]) -> str:
@@ -64,27 +116,28 @@ def digest(conf: Config, prompts: tuple[Prompt, ...]) -> str:
     workload = conf.workload
     asked = {
         "api": conf.engine.api,
-        "prompts": [(prompt.kind, prompt.messages) for prompt in prompts],
-        **{name: getattr(workload, name) for name in ("max_tokens", "ignore_eos", "temperature", "seed", "body")},
+        "prompts": [(prompt.kind, prompt.messages, prompt.later) for prompt in prompts],
+        "output": output_lengths(workload),
+        **{name: getattr(workload, name) for name in ("ignore_eos", "temperature", "seed", "think_s", "body")},
     }
     return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def warm_up(workload: Workload, seed: int) -> Plan:
     """The unrecorded requests after readiness: texts of their own, so that no measured prompt is warm."""
-    texts = tuple(
+    asked = tuple(
         _prompt(
             f"warm-up-{i}", WARM_UP_KIND, f"Warm-up {seed}.{i}: count upwards from {1000 * i + 7}, a number a line."
         )
         for i in range(WARM_UP_REQUESTS)
     )
     return Plan(
-        texts,
-        workload.max_tokens,
+        asked,
+        output_lengths(workload).typical,
         workload.ignore_eos,
         workload.temperature,
         seed,
-        requests=len(texts),
+        requests=len(asked),
         body=workload.body,
     )
 
@@ -97,11 +150,12 @@ def builtin() -> Iterator[Prompt]:
             yield from from_jsonl(file.read_text(encoding="utf-8").splitlines(), file.name, [])
 
 
-def from_jsonl(lines: Iterable[str], name: str, warnings: list[str]) -> Iterator[Prompt]:
+def from_jsonl(lines: Iterable[str], name: str, warnings: list[str], turns: int = 1) -> Iterator[Prompt]:
     """One prompt a line: a text, {"prompt": text}, {"text": text}, a list of chat messages, or {"messages": [...]}.
 
-    "id" and "kind" of an object are kept. A last line that is cut off is left out with a warning; any other bad line is
-    a ConfigError with its number.
+    With `turns` above 1 messages are a conversation of at most so many turns: what the user said is asked turn by turn,
+    the assistant's messages are left out. "id" and "kind" of an object are kept. A last line that is cut off is left
+    out with a warning; any other bad line is a ConfigError with its number.
     """
     bad: int | None = None
     for number, line in enumerate(lines, 1):
@@ -116,7 +170,7 @@ def from_jsonl(lines: Iterable[str], name: str, warnings: list[str]) -> Iterator
             continue
         if not _can_be_sent(record):
             raise ConfigError(f"{name}, line {number}: half of a surrogate pair is no character; correct the line")
-        yield _from_record(record, name, number)
+        yield _from_record(record, name, number, turns)
     if bad is not None and not line.lstrip().startswith(("{", "[", '"')):
         raise ConfigError(f'{name}, line {bad}: not JSON; a plain text is written as a JSON string, "..."')
     if bad is not None:
@@ -132,7 +186,7 @@ def _can_be_sent(record: Any) -> bool:
     return True
 
 
-def _from_record(record: Any, name: str, number: int) -> Prompt:
+def _from_record(record: Any, name: str, number: int, turns: int) -> Prompt:
     fields = (
         record if isinstance(record, dict) else {"messages": record} if isinstance(record, list) else {"prompt": record}
     )
@@ -143,7 +197,7 @@ def _from_record(record: Any, name: str, number: int) -> Prompt:
         return _prompt(prompt_id, kind, text)
     messages = fields.get("messages")
     if isinstance(messages, list) and messages and all(_is_message(message) for message in messages):
-        return Prompt(prompt_id, kind, tuple(messages))
+        return _conversation(prompt_id, kind, messages, turns)
     raise ConfigError(
         f'{name}, line {number}: neither a prompt ("..." or {{"prompt": "..."}}) nor chat messages; correct the line'
     )
@@ -157,25 +211,46 @@ def _is_message(message: Any) -> bool:
     )
 
 
+def _conversation(prompt_id: str, kind: str, messages: list[Any], turns: int) -> Prompt:
+    """The messages as one prompt, or with `turns` above 1 as turns; what stands before the first question opens it."""
+    asked = [number for number, message in enumerate(messages) if message["role"] == "user"][:turns]
+    if turns == 1 or not asked:
+        return Prompt(prompt_id, kind, tuple(messages))
+    later = tuple(messages[number] for number in asked[1:])
+    return Prompt(prompt_id, kind, tuple(messages[: asked[0] + 1]), later)
+
+
 def _prompt(prompt_id: str, kind: str, text: str) -> Prompt:
     return Prompt(prompt_id, kind, ({"role": "user", "content": text},))
 
 
-def from_sharegpt(file: TextIO, name: str, warnings: list[str]) -> Iterator[Prompt]:
-    """The first human turn of every conversation of ShareGPT's JSON array.
+def from_sharegpt(file: TextIO, name: str, warnings: list[str], turns: int = 1) -> Iterator[Prompt]:
+    """The first human turns, at most `turns`, of every conversation of ShareGPT's JSON array.
 
     The whole records of a cut-off file are kept, with a warning.
     """
     for count, record in enumerate(_records(file, name, warnings), 1):
-        turns = record.get("conversations") if isinstance(record, dict) else None
-        first = turns[0] if isinstance(turns, list) and turns and isinstance(turns[0], dict) else {}
-        text = first.get("value")
-        if first.get("from") not in ("human", "user") or not isinstance(text, str) or not text.strip():
+        said = record.get("conversations") if isinstance(record, dict) else None
+        asked = _human_turns(said)[:turns] if isinstance(said, list) else []
+        if not asked:
             continue
-        if not _can_be_sent(text):
+        if not _can_be_sent(asked):
             warnings.append(f"{name}, record {count}: half of a surrogate pair is no character; it was left out")
-        else:
-            yield _prompt(f"sharegpt-{record.get('id', count)}", UNKNOWN_KIND, text)
+            continue
+        messages = [{"role": "user", "content": text} for text in asked]
+        yield _conversation(f"sharegpt-{record.get('id', count)}", UNKNOWN_KIND, messages, turns)
+
+
+def _human_turns(said: list[Any]) -> list[str]:
+    """What the human said, up to the first turn that is empty or of another shape; nothing where the model began."""
+    found: list[str] = []
+    for turn in said:
+        speaker, text = (turn.get("from"), turn.get("value")) if isinstance(turn, dict) else (None, None)
+        human = speaker in ("human", "user")
+        if not isinstance(text, str) or not text.strip() or not (found or human):
+            break
+        found += [text] if human else []
+    return found
 
 
 def _records(file: TextIO, name: str, warnings: list[str]) -> Iterator[Any]:

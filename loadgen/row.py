@@ -22,7 +22,10 @@ COLUMNS = names(IDENTITY) + names(REQUEST)
 
 @dataclass(frozen=True)
 class Asked:
-    """What the plan says of one request; `planned_ns` on the monotonic clock, `freed_ns` None for a stream's first."""
+    """What the plan says of one request; `planned_ns` on the monotonic clock, `freed_ns` None for a stream's first.
+
+    `history` is what was said in its conversation since the first question, its own included.
+    """
 
     seq: int
     prompt_id: str
@@ -31,6 +34,11 @@ class Asked:
     ignore_eos: bool
     planned_ns: int | None = None
     freed_ns: int | None = None
+    planned_prompt_tokens: int | None = None
+    conversation: int | None = None
+    turn: int | None = None
+    endpoint: str | None = None
+    history: tuple[Mapping[str, Any], ...] = ()
 
 
 def outcome_of(trace: Trace, parsed: Parsed) -> tuple[Outcome, str | None]:
@@ -122,6 +130,10 @@ def unsent(asked: Asked, fixed: Mapping[str, Any] | None = None) -> dict[str, An
         "seq": asked.seq,
         "prompt_id": asked.prompt_id,
         "prompt_kind": asked.prompt_kind,
+        "conversation": asked.conversation,
+        "turn": asked.turn,
+        "endpoint": asked.endpoint,
+        "planned_prompt_tokens": asked.planned_prompt_tokens,
         "planned_tokens": asked.planned_tokens,
     }
     if fixed is None:

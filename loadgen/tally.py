@@ -47,6 +47,7 @@ class Tally:
         self.ok = self.failed = self.cut = 0
         self.reads = self.done_reads = self.done_tokens = 0
         self._form: Form | None = None  # of the tokens' events, from the response before
+        self._answers: dict[int, asyncio.Future[str | None]] = {}  # that somebody waits for, by request
 
     @property
     def finished(self) -> int:
@@ -59,6 +60,11 @@ class Tally:
         self._idle.clear()
         self._more.set()
 
+    def answer(self, seq: int) -> "asyncio.Future[str | None]":
+        """Resolves when request `seq`, just put, has become a row: to its answer, or None where it did not end well."""
+        self._answers[seq] = asyncio.get_running_loop().create_future()
+        return self._answers[seq]
+
     async def idle(self) -> None:
         """Returns when everything that was put has become a row."""
         await self._idle.wait()
@@ -69,7 +75,7 @@ class Tally:
             while True:
                 while self.queue:
                     asked, trace = self.queue[0]
-                    self._settle(asked, trace, await self._parse(trace))
+                    self._settle(asked, trace, await self._parse(trace, asked.seq in self._answers))
                     self.queue.popleft()
                     self._settled()
                 self._idle.set()
@@ -78,11 +84,11 @@ class Tally:
         finally:
             self._idle.set()  # nobody waits for what will not come
 
-    async def _parse(self, trace: Trace) -> Parsed:
+    async def _parse(self, trace: Trace, awaited: bool) -> Parsed:
         known, limits = self._known, self._known.limits
         reader = Reader(
             known.api,
-            keep_text=known.keep_text,
+            keep_text=known.keep_text or awaited,
             event_bytes=limits.event_bytes,
             response_bytes=limits.response_bytes,
             form=self._form,
@@ -97,7 +103,8 @@ class Tally:
         known = self._known
         outcome, error = outcome_of(trace, parsed)
         if error is not None:
-            error = private(error, known.texts(asked.seq), known.key)
+            said = [str(message.get("content")) for message in asked.history]
+            error = private(error, [*known.texts(asked.seq), *said], known.key)
         row = build(asked, trace, parsed, outcome, error, known.start_ns, known.fixed)
         if known.keep_text:
             row["text"] = parsed.text
@@ -106,6 +113,8 @@ class Tally:
         began = row["sent_ns"] if row["sent_ns"] is not None else row["planned_ns"]
         self.ends.append((began, row["done_ns"], row["outcome"]))
         self._count(outcome, len(trace.parts), parsed.output_tokens)
+        if (answer := self._answers.pop(asked.seq, None)) is not None and not answer.done():
+            answer.set_result((parsed.text or "") if outcome is Outcome.OK else None)
 
     def _count(self, outcome: Outcome, reads: int, tokens: int) -> None:
         self.reads += reads

@@ -17,7 +17,11 @@ PURE = {
     *(
         f"loadgen.{name}"
         for name in [
+            "asking",
+            "bounds",
             "checks",
+            "lengths",
+            "texts",
             "secret",
             "overrides",
             "dialects",
