@@ -168,7 +168,9 @@ def _estimate_s(runs: Sequence[Run], specs: Sequence[ServerSpec]) -> float | Non
 
 
 def _ladder(conf: Config, spec: ServerSpec) -> Ladder:
-    return Ladder(conf.load, config.levels(conf.load), forecast.simulated(spec, conf.workload.max_tokens))
+    return Ladder(
+        conf.load, config.levels(conf.load), forecast.simulated(spec, prompts.output_lengths(conf.workload).typical)
+    )
 
 
 @dataclass

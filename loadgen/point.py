@@ -40,6 +40,7 @@ class Cell:
     folder: Path
     identity: Mapping[str, Any]
     expected: Expected
+    turns: int  # the most turns of a conversation
     flushed: bool  # the server emptied its cache and its totals of speculation before the Point
 
     @property
@@ -50,7 +51,7 @@ class Cell:
     @property
     def stagger_s(self) -> float:
         """Over how many seconds the first requests are spread."""
-        return window.stagger_s(self.conf.load, self.level.concurrency, self.expected)
+        return window.stagger_s(self.conf.load, self.level.concurrency, self.expected, self.turns)
 
 
 def measure(
@@ -75,7 +76,7 @@ def measure(
     identity = _identity(launched, conf, level, place, asked)
     progress.phase("flushing the cache")
     flushed = bool(launched.server.ask("flush", stop=stop))
-    cell = Cell(launched, conf, level, place, identity, expected, flushed)
+    cell = Cell(launched, conf, level, place, identity, expected, prompts.turns(found), flushed)
     hang_s_max = max(conf.load.first_token_s_max, conf.load.stall_s_max) + HANG_SLACK_S
     crew = cluster.hire(_shards(cell, found), conf.load, cell.stagger_s, cell.counted, place)
     try:
@@ -201,6 +202,7 @@ def _judge(
         wrong,
         unproven,
         proof_needed=ours,
+        sharing_meant=prompts.shares(cell.conf.workload),
         died=_impostor(launched, told) if ours else None,
     )
     return verdict.judge(facts), _summary(cell, cols, span, told or {})
@@ -249,6 +251,7 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
         "cache_flushed": cell.flushed,
         "load": {"kind": conf.load.kind, "concurrency": cell.level.concurrency, "requests": cell.level.requests},
         "tags": conf.tags,
+        "caveats": [*prompts.caveats(conf.workload), *summary.caveats(numbers)],
         "window": {
             "start_s": span.start_ns / 1e9 if span else None,
             "end_s": span.end_ns / 1e9 if span else None,

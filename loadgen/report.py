@@ -25,6 +25,7 @@ from server.variant import argv, shown_environment
 __all__ = ["Progress", "dry_run", "ending", "ledger_table", "level_table", "next_step", "plan_text", "rendered"]
 
 COLOURS = {VALID: "green", INVALID: "yellow", INTERRUPTED: "yellow"}
+CACHED_SHOWN_MIN = 0.01
 IN_THE_TABLE = ("requests", "failed_share")  # rules whose numbers stand there already
 DRY_HOST, DRY_PORT = "127.0.0.1", 30000  # what SGLang would take; a real start picks a free port
 Point = Mapping[str, Any]
@@ -114,6 +115,11 @@ def _notes(points: list[Point]) -> Iterable[Text]:
     closest = _worst_margins([point for point in points if point["verdict"]["status"] == VALID])
     if closest:
         yield Text(f"margins (the closest of all VALID levels): {closest}", style="dim", overflow="fold")
+    for caveat in dict.fromkeys(caveat for point in points for caveat in point.get("caveats", ())):
+        yield Text(clean(caveat), style="yellow", overflow="fold")
+    cached = {f"{percent(share)} at {level_of(point['load'])}": None for point in points if (share := _cached(point))}
+    if cached:
+        yield Text(f"prompt tokens found in the server's cache: {', '.join(cached)}", overflow="fold")
     findings = [finding for point in points for finding in point["verdict"].get("margins", ())]
     quiet = {finding["measured"] for finding in findings if finding["rule"] == "not_proven"}
     if quiet:
@@ -129,6 +135,12 @@ def reasons(point: Point) -> Iterable[Text]:
         line = Text(f"{status} at {level_of(point['load'])}: ", style=COLOURS.get(status, "red"), overflow="fold")
         advice = f": {reason['advice']}" if reason.get("advice") else ""
         yield line.append(clean(margin(reason) + advice), style="default")
+
+
+def _cached(point: Point) -> float | None:
+    """The share of prompt tokens that the server had cached, where it is worth a word."""
+    share = (point.get("summary") or {}).get("cached_share")
+    return share if share and share >= CACHED_SHOWN_MIN else None
 
 
 def _worst_margins(points: list[Point]) -> str:

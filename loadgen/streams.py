@@ -109,7 +109,7 @@ class Streams:
             plan.ignore_eos,
             planned_ns,
             freed_ns,
-            planned_prompt_tokens=None if turn else prompt.tokens,
+            planned_prompt_tokens=prompt.tokens,
             conversation=conversation if several else None,
             turn=turn + 1 if several else None,
             endpoint=self._endpoints[self._place(seq)],

@@ -4,7 +4,7 @@ Pure. Owns the definition of every figure that is printed or written to point.js
 may be believed. Latencies are of requests that ended well and were sent in the window; tokens are those stamped in it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from loadgen.stats import BATCHES, LEVEL, mean_interval, quantile_interval, quan
 
 NS_PER_MS = 1e6
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+PROMPT_LENGTH_OFF_MAX = 0.2  # beyond, the rule of thumb by which prompts are made does not fit the server's tokenizer
 WITHHELD = ("p99",)  # a guess from few requests misleads most here; p50 and p90 are shown with their n
 
 
@@ -172,9 +173,21 @@ def _tokens(cols: Columns, good: np.ndarray) -> dict[str, Any]:
         "tokens_per_chunk": tokens_per_chunk(cols, good),
         "output_tokens_mean": _nanmean(cols["output_tokens"][good]),
         "prompt_tokens_mean": _nanmean(cols["prompt_tokens"][good]),
+        "planned_prompt_tokens_mean": _nanmean(cols["planned_prompt_tokens"][good]),
         "cached_share": cached_share(cols, good),
         "token_sources": sorted({str(source) for source in cols["token_source"][good] if source is not None}),
     }
+
+
+def caveats(numbers: Mapping[str, Any] | None) -> list[str]:
+    """What a Point's summary says against taking its workload for what was asked."""
+    told, asked = (numbers or {}).get("prompt_tokens_mean"), (numbers or {}).get("planned_prompt_tokens_mean")
+    if not told or not asked or abs(told / asked - 1) <= PROMPT_LENGTH_OFF_MAX:
+        return []
+    return [
+        f"prompts were to have about {asked:.0f} tokens (workload.input_tokens), the server counted {told:.0f}: "
+        "its tokenizer is not the usual four characters a token"
+    ]
 
 
 def cached_share(cols: Columns, rows: np.ndarray) -> float | None:

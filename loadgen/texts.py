@@ -31,7 +31,7 @@ mom mud net new nor not now nut oak odd off oil old one our out owe own pan pay 
 put ran rat raw red rib rid rim rip rob rod row rub run sad sat saw say sea see set sew she shy sin sip sit six
 ski sky son spy sum sun tap tax tea ten the tie tin tip toe ton top toy try tub two use van via war was way web
 wet who why win yes yet you zoo
-""".split()
+"""
 
 
 def count_of(lengths: Lengths) -> int:
@@ -41,10 +41,10 @@ def count_of(lengths: Lengths) -> int:
 
 def random_words(tokens: Sequence[int], seed: int) -> tuple[Prompt, ...]:
     """One prompt of random words for each of the lengths."""
-    made = []
+    made, words = [], WORDS.split()
     for number, wanted in enumerate(tokens):
-        words = random.Random(f"{seed}.words.{number}").choices(WORDS, k=wanted)
-        made.append(Prompt(f"random-{number}", RANDOM_KIND, _asked(" ".join(words)), tokens=wanted))
+        drawn = random.Random(f"{seed}.words.{number}").choices(words, k=wanted)
+        made.append(Prompt(f"random-{number}", RANDOM_KIND, _asked(" ".join(drawn)), tokens=wanted))
     return tuple(made)
 
 
@@ -120,5 +120,5 @@ def chained(prompts: Iterable[Prompt], turns: int) -> tuple[Prompt, ...]:
     for texts in by_kind.values():
         for start in range(0, len(texts) - turns + 1, turns):
             first, *rest = texts[start : start + turns]
-            made.append(replace(first, later=tuple(message for one in rest for message in one.messages)))
+            made.append(replace(first, tokens=None, later=tuple(message for one in rest for message in one.messages)))
     return tuple(made)
