@@ -50,7 +50,8 @@ class Launched:
     @property
     def simulated(self) -> bool:
         """Whether what answers is a simulation, asked for or not."""
-        return self.spec.engine == "sim" or bool((self.endpoint.get("server_info") or {}).get("simulated"))
+        told = [self.endpoint, *self.endpoint.get("endpoints", [])]
+        return self.spec.engine == "sim" or any((one.get("server_info") or {}).get("simulated") for one in told)
 
     @property
     def sim_speed(self) -> float | None:
@@ -141,7 +142,19 @@ def _write(launched: Launched, conf: Config) -> None:
         "block": launched.block,
         **{
             name: endpoint.get(name)
-            for name in ("started_at", "ready_s", "url", "host", "pid", "seed", "gpus", "argv", "env", "model_id")
+            for name in (
+                "started_at",
+                "ready_s",
+                "url",
+                "endpoints",
+                "host",
+                "pid",
+                "seed",
+                "gpus",
+                "argv",
+                "env",
+                "model_id",
+            )
         },
         "server_info": endpoint.get("server_info"),
         "provenance": launched.server.ask("provenance"),

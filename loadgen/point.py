@@ -5,7 +5,7 @@ Whole or not at all: what a Point's folder holds counts only with its point.json
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ from loadgen.progress import Progress
 from loadgen.verdict import Verdict
 from loadgen.watch import Watch, observe
 from loadgen.window import Expected, Measured, Window
-from server.variant import contradictions
+from server.variant import contradictions_of_all
 
 INFO_S_MAX = 20.0  # /server_info of a busy server
 HANG_SLACK_S = 5.0  # the requests' own deadlines come first, so that their rows tell why
@@ -189,8 +189,9 @@ def _judge(
 ) -> tuple[Verdict, dict[str, Any]]:
     """The verdict and the numbers of a Point that ran to its end. A server of ours proves itself once more."""
     launched, ours = cell.launched, cell.launched.spec.engine != "external"
-    told = launched.server.ask("info", wait_s_max=INFO_S_MAX)
-    wrong, unproven = contradictions(launched.spec, told, cell.level.concurrency)
+    infos = launched.server.ask("infos", wait_s_max=INFO_S_MAX * len(launched.endpoint["urls"]))
+    wrong, unproven = contradictions_of_all(launched.spec, infos, cell.level.concurrency)
+    told = next(iter(infos.values()))
     if ours and told is None:
         unproven = []  # that it no longer answers says it all
     facts = gather(
@@ -205,7 +206,7 @@ def _judge(
         sharing_meant=prompts.shares(cell.conf.workload),
         died=_impostor(launched, told) if ours else None,
     )
-    return verdict.judge(facts), _summary(cell, cols, span, told or {})
+    return verdict.judge(facts), _summary(cell, cols, span, list(infos.values()))
 
 
 def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
@@ -218,9 +219,14 @@ def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
     return None
 
 
-def _summary(cell: Cell, cols: dict[str, Any], span: Window | None, told: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(
+    cell: Cell, cols: dict[str, Any], span: Window | None, infos: Sequence[Mapping[str, Any] | None]
+) -> dict[str, Any]:
+    told = infos[0] or {}
     states = told.get("internal_states") or [{}]
-    average = states[0].get("avg_spec_accept_length") if isinstance(states[0], dict) else None
+    # Averages of several servers cannot be averaged: none tells of how many tokens its own is.
+    average = states[0].get("avg_spec_accept_length") if isinstance(states[0], dict) and len(infos) == 1 else None
+    sizes: list[Any] = [(info or {}).get("tp_size") for info in infos]
     # Without a flush the server's average holds earlier levels too.
     accept = float(average) if average and cell.flushed else None
     return summary.summarize(
@@ -228,7 +234,7 @@ def _summary(cell: Cell, cols: dict[str, Any], span: Window | None, told: Mappin
         span.start_ns if span else 0,
         span.end_ns if span else 0,
         concurrency=cell.level.concurrency,
-        gpus=cell.launched.spec.tp if cell.launched.spec.engine != "external" else told.get("tp_size"),
+        gpus=cell.launched.spec.tp if cell.launched.spec.engine != "external" else sum(sizes) if all(sizes) else None,
         whole_run=cell.counted,
         accept_length=accept,
         accept_source="server_average" if accept else None,

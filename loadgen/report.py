@@ -222,7 +222,7 @@ def dry_run(planned: Sequence[tuple[Config, ServerSpec]]) -> str:
     parts = []
     for conf, spec in planned:
         if spec.engine == "external":
-            command = f"a server that is running at {spec.url}"
+            command = " and ".join(f"a server that is running at {url}" for url in spec.urls)
         else:
             shown = [f"{name}={shlex.quote(value)}" for name, value in shown_environment(spec, []).items()]
             command = " ".join([*shown, shlex.join(argv(spec, host=DRY_HOST, port=DRY_PORT, seed=conf.block))])

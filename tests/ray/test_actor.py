@@ -83,7 +83,7 @@ def test_a_launch_from_start_to_stop(actor: Callable[..., Any], tmp_path: Path) 
     rows = eventually(lambda: ask(handle, "telemetry"))
     assert {row["name"] for row in rows} == {"sglang:num_running_reqs"}
     assert json.loads(rows[0]["labels"]) == {"tp_rank": "0"}
-    assert "api_key" not in ask(handle, "info")
+    assert "api_key" not in ask(handle, "infos")[endpoint["url"]]
     assert ask(handle, "provenance")["packages"]["ray"] == ray.__version__
     assert ask(handle, "stop") == {"clean": True, "left": []}
     assert all(is_gone(pid) for pid in pids_in(tmp_path / "pids"))
