@@ -50,8 +50,13 @@ class Cell:
 
     @property
     def stagger_s(self) -> float:
-        """Over how many seconds the first requests are spread."""
-        return window.stagger_s(self.conf.load, self.level.concurrency, self.expected, self.turns)
+        """Over how many seconds the first requests are spread.
+
+        Conversations are spread over all their turns: later ones have longer prompts, and must not all come at once.
+        """
+        pauses_s = self.conf.workload.think_s * (self.turns - 1)
+        whole = dataclasses.replace(self.expected, duration_s=self.expected.duration_s * self.turns + pauses_s)
+        return window.stagger_s(self.conf.load, self.level.concurrency, whole)
 
 
 def measure(
@@ -204,6 +209,7 @@ def _judge(
         unproven,
         proof_needed=ours,
         sharing_meant=prompts.shares(cell.conf.workload),
+        think_s=cell.conf.workload.think_s,
         died=_impostor(launched, told) if ours else None,
     )
     return verdict.judge(facts), _summary(cell, cols, span, list(infos.values()))
@@ -236,6 +242,7 @@ def _summary(
         concurrency=cell.level.concurrency,
         gpus=cell.launched.spec.tp if cell.launched.spec.engine != "external" else sum(sizes) if all(sizes) else None,
         whole_run=cell.counted,
+        think_s=cell.conf.workload.think_s,
         accept_length=accept,
         accept_source="server_average" if accept else None,
     )

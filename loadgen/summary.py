@@ -16,6 +16,7 @@ from loadgen.series import (
     chunk_counts,
     chunk_tokens,
     failures,
+    held_mean,
     in_flight_mean,
     series,
     tokens_between,
@@ -37,13 +38,15 @@ def summarize(
     concurrency: int | None,
     gpus: int | None,
     whole_run: bool,
+    think_s: float = 0.0,
     accept_length: float | None = None,
     accept_source: str | None = None,
 ) -> dict[str, Any]:
     """The summary of a Point. Numbers that cannot be had are None.
 
     `whole_run`: every request counts and the window is from the first request sent to the last output.
-    `accept_length` from the server is used only where requests do not tell their verify steps.
+    `think_s` is the pause between turns, in which a stream counts as held. `accept_length` from the server is used only
+    where requests do not tell their verify steps.
     """
     start, end = whole_run_span(cols) if whole_run else (window_start_ns, window_end_ns)
     length_s = (end - start) / NS_PER_S
@@ -58,7 +61,7 @@ def summarize(
         "whole_run": whole_run,
         "measured_s": length_s,
         **_rates(cols, start, end, gpus, times["tpot_ms"]),
-        **_in_flight(cols, start, end, concurrency),
+        **_in_flight(cols, start, end, concurrency, think_s),
         **{name: distribution(values) for name, values in times.items()},
         **_tokens(cols, good),
         "accept_length": accept_length,
@@ -104,11 +107,13 @@ def _within(stamps: np.ndarray, start: float, end: float) -> np.ndarray:
     return (stamps >= start) & (stamps < end)
 
 
-def _in_flight(cols: Columns, start: float, end: float, concurrency: int | None) -> dict[str, float | None]:
-    mean = in_flight_mean(cols, start, end)
+def _in_flight(
+    cols: Columns, start: float, end: float, concurrency: int | None, think_s: float
+) -> dict[str, float | None]:
+    mean, held = in_flight_mean(cols, start, end), held_mean(cols, start, end, think_s)
     return {
         "in_flight_mean": mean,
-        "concurrency_held": mean / concurrency if mean is not None and concurrency else None,
+        "concurrency_held": held / concurrency if held is not None and concurrency else None,
     }
 
 

@@ -52,16 +52,18 @@ def sized(prompts: Sequence[Prompt], tokens: Sequence[int], library: Sequence[st
     """One prompt for each of the lengths, in their order: `prompts` going round, each brought to about its length.
 
     A longer one has texts of the `library` before its question, beginning with another one each time; a question that
-    is too long itself is cut at a word's end.
+    is too long itself is cut at a word's end, and stands as it is where nothing fits before it.
     """
     made = []
     for number, wanted in enumerate(tokens):
         again, place = divmod(number, len(prompts))
         question = prompts[place]
-        room = CHARS_A_TOKEN * wanted - len(question.text) - len(AFTER_OTHERS)
+        # The number comes first, or a prompt would begin like the one whose question is its first text.
+        lead = f"{number + 1}. What other people asked:\n\n"
+        room = CHARS_A_TOKEN * wanted - len(lead) - len(AFTER_OTHERS) - len(question.text)
         text = _cut(question.text, CHARS_A_TOKEN * wanted)
         if room > 0:
-            text = _passage(library, place + 1, room) + AFTER_OTHERS + question.text
+            text = lead + _passage(library, place + 1, room) + AFTER_OTHERS + question.text
         one = replace(question, messages=_asked(text), tokens=wanted)
         made.append(numbered(one, again + 1) if again else one)
     return tuple(made)

@@ -106,14 +106,11 @@ def _exponent(earlier: Measured, later: Measured) -> float:
     return min(1.0, max(0.0, slope))
 
 
-def stagger_s(load: Load, concurrency: int, expected: Expected, turns: int = 1) -> float:
-    """Over how many seconds the first requests are spread; a single stream has nothing to spread.
-
-    Conversations are spread over all their turns: later turns have longer prompts, and must not all come at once.
-    """
+def stagger_s(load: Load, concurrency: int, expected: Expected) -> float:
+    """Over how many seconds the first requests are spread; a single stream has nothing to spread."""
     if concurrency == 1:
         return 0.0
-    return load.stagger_s if load.stagger_s is not None else expected.duration_s * turns
+    return load.stagger_s if load.stagger_s is not None else expected.duration_s
 
 
 def level_s(load: Load, concurrency: int, requests: int | None, duration_s: float) -> float:

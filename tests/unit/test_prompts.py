@@ -124,6 +124,28 @@ def test_sharegpt_skips_what_no_person_asked(tmp_path: Path) -> None:
         prompts.load(Workload(name="w", source="sharegpt", path=str(tmp_path / "none.json")))
 
 
+def test_turns_of_files(tmp_path: Path) -> None:
+    """What people said is asked turn by turn, at most so many; the file's answers are left out, an opening is kept."""
+    said = [("system", "s"), ("user", "u1"), ("assistant", "a1"), ("user", "u2"), ("user", "u3")]
+    messages = [{"role": role, "content": content} for role, content in said]
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"messages": messages}) + '\n"one"\n')
+    for turns, asked in [(1, []), (2, ["u2"]), (9, ["u2", "u3"])]:
+        (chat, single), _ = prompts.load(Workload(name="w", source="jsonl", path=str(path), turns=turns))
+        assert [message["content"] for message in chat.later] == asked
+        assert [message["content"] for message in chat.messages] == (
+            ["s", "u1"] if asked else [content for _, content in said]
+        )
+        assert single.later == ()
+    turned = [("human", "h1"), ("gpt", "g1"), ("human", "h2"), ("gpt", "g2"), ("human", " "), ("human", "h4")]
+    path.write_text(json.dumps([{"conversations": [{"from": who, "value": text} for who, text in turned]}]))
+    for turns, asked in [(1, []), (9, ["h2"])]:
+        (chat,), _ = prompts.load(Workload(name="w", source="sharegpt", path=str(path), turns=turns))
+        assert chat.text == "h1"
+        assert [message["content"] for message in chat.later] == asked
+        assert prompts.turns((chat,)) == 1 + len(asked)
+
+
 def test_warm_up_is_of_its_own() -> None:
     """No measured prompt is sent before the measurement."""
     plan = prompts.warm_up(Workload(name="w", source="builtin"), 0)
@@ -146,5 +168,7 @@ def test_digest_follows_what_is_asked() -> None:
         {"seed": 1},
         {"ignore_eos": False},
         {"body": {"top_p": 1}},
+        {"output_tokens": {"dist": "uniform", "min": 1, "max": 512}},
+        {"think_s": 1.0},
     ):
         assert prompts.digest(replace(base, workload=replace(base.workload, **change)), texts) != digest
