@@ -114,6 +114,7 @@ REQUEST = (
     Column("answer_sha256", "string", "hash of the answer's text; null where none came"),
     Column("outcome", "string", "ok or why not"),
     Column("http_status", "int32", "null if no head came"),
+    Column("retry_after", "string", "the Retry-After header of a refusal, seconds or a date; never obeyed"),
     Column("error", "string", "at most 200 characters; never a body, never a header"),
     Column("finish_reason", "string", "as the server tells it"),
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadgen.record import IDENTITY, MAX_ERROR_CHARS, REQUEST, Outcome, names
-from loadgen.sse import Parsed
+from loadgen.sse import COUNT_MAX, Parsed
 from loadgen.trace import Trace
 
 # Ways in which the transport may end after the dialect's end mark: the answer is whole all the same.
@@ -118,10 +118,21 @@ def build(
         "answer_sha256": parsed.answer_sha256,
         "outcome": str(outcome),
         "http_status": trace.http_status,
+        "retry_after": trace.retry_after,
         "error": error,
         "finish_reason": parsed.finish_reason,
+        **_counts(trace.usage),
     }
     return {name: known.get(name) for name in COLUMNS}
+
+
+def _counts(usage: Any) -> dict[str, Any]:
+    """The columns in the usage of an answer that was no stream: it has no times, but its work was done."""
+    told = usage if isinstance(usage, dict) else {}
+    prompt, output = told.get("prompt_tokens"), told.get("completion_tokens")
+    if not all(value.__class__ is int and 0 <= value <= COUNT_MAX for value in (prompt, output)):
+        return {}
+    return {"prompt_tokens": prompt, "output_tokens": output, "token_source": "usage"}
 
 
 def unsent(asked: Asked, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
