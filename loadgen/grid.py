@@ -249,6 +249,7 @@ class Grid:
             "folder": str(run.folder.relative_to(self.root)),
             "study": run.config.study,
             "variant": run.config.variant.name,
+            "workload": run.config.workload.name,
             "block": run.config.block,
             "concurrency": level.concurrency,
         }

@@ -45,7 +45,13 @@ class Launched:
     warm_up_s: float = 0.0
     measured: list[Measured] = field(default_factory=list)  # of the workload that `measured_hash` names
     measured_hash: str = ""
+    points: list[str] = field(default_factory=list)  # the folders' names of its Points so far
     metrics: list[dict[str, Any]] = field(default_factory=list)
+
+    def point_id(self, name: str) -> str:
+        """An id for the next Point, whose folder has this name: other workloads of a grid have folders of the same."""
+        self.points.append(name)
+        return f"{self.id}-{name}{_suffix(self.points.count(name))}"
 
     @property
     def simulated(self) -> bool:

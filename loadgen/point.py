@@ -107,7 +107,7 @@ def _identity(launched: Launched, conf: Config, level: Level, folder: Path, aske
         "block": conf.block,
         "concurrency": level.concurrency,
         "rate": None,
-        "point_id": f"{launched.id}-{folder.name}",
+        "point_id": launched.point_id(folder.name),
         "launch_id": launched.id,
         "started_at": None,  # known when the board gives the start
     }

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -48,8 +49,9 @@ def level_of(load: Mapping[str, Any]) -> str:
 
 
 def level_table(points: Sequence[Point]) -> RenderableType:
-    """The levels of each Launch as one table, with all reasons and advice in full below it."""
-    launches = [list(some) for _, some in groupby(points, key=lambda p: (p["variant"], p.get("block"), p["launch_id"]))]
+    """The levels of each Launch and workload as one table, with all reasons and advice in full below it."""
+    of = itemgetter("variant", "block", "launch_id", "workload")
+    launches = [list(some) for _, some in groupby(points, key=of)]
     return Group(*(part for launch in launches for part in _launch(launch)))
 
 
@@ -168,18 +170,20 @@ def _used(finding: Mapping[str, Any]) -> float | None:
 def ledger_table(lines: Sequence[Mapping[str, Any]]) -> RenderableType:
     """The Points of a grid in the order they ran, one line each, reasons in full.
 
-    A line has block, variant, concurrency or rate, status, exit_code, reason and, where there is one,
-    output_tokens_per_s.
+    A line has block, variant, workload (shown where there are several), concurrency or rate, status, exit_code, reason
+    and, where there is one, output_tokens_per_s.
     """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
-    for header in ("block", "variant", "load"):
+    several = len({line.get("workload") for line in lines}) > 1
+    for header in ("block", "variant", *(["workload"] if several else []), "load"):
         table.add_column(header, overflow="fold")
     table.add_column("tok/s", justify="right")
     table.add_column("status", no_wrap=True)
     table.add_column("reason", overflow="fold")
     for line in lines:
         status = str(line.get("status", NOTHING))
-        cells = [line.get("block", NOTHING), line.get("variant", NOTHING), level_of(line)]
+        asked = [line.get("workload") or NOTHING] if several else []
+        cells = [line.get("block", NOTHING), line.get("variant", NOTHING), *asked, level_of(line)]
         speed = figure(line.get("output_tokens_per_s"))
         reason = Text(clean(line.get("reason") or ""))
         table.add_row(*map(clean, cells), speed, Text(status, style=COLOURS.get(status, "red")), reason)
