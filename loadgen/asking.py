@@ -5,11 +5,11 @@ Pure. Every refusal is one sentence that says what to change.
 
 import re
 
-from loadgen import lengths
+from loadgen import prompts
 from loadgen.bounds import choice, number
 from loadgen.config import Config, Workload, levels
 from loadgen.errors import ConfigError
-from loadgen.texts import INPUT_TOKENS_MIN
+from loadgen.texts import GROUPS_MAX, INPUT_TOKENS_MAX, INPUT_TOKENS_MIN
 
 OWN_FIELDS = frozenset({"max_tokens", "max_completion_tokens", "ignore_eos", "messages", "prompt", "text", "model"})
 OWN_FIELDS_FROM = "workload.max_tokens, workload.ignore_eos, the prompts or the server"
@@ -38,9 +38,9 @@ def check_workload(config: Config) -> None:
 def _check_lengths(workload: Workload) -> None:
     """Lengths that can be drawn, of prompts that we make."""
     if workload.output_tokens is not None:
-        lengths.parse("workload.output_tokens", workload.output_tokens)
+        prompts.output_lengths(workload)
     if workload.input_tokens is not None:
-        lengths.parse("workload.input_tokens", workload.input_tokens, INPUT_TOKENS_MIN)
+        prompts.input_lengths(workload)
     if workload.source == "random" and workload.input_tokens is None:
         raise ConfigError("workload.source=random needs a length: add workload.input_tokens=512")
     if workload.source not in ("random", "builtin") and workload.input_tokens is not None:
@@ -53,8 +53,8 @@ def _check_lengths(workload: Workload) -> None:
 def _check_turns(config: Config) -> None:
     """Conversations and shared prefixes, where the rest of the configuration can have them."""
     workload, load = config.workload, config.load
-    number(config, "workload.prefix_tokens", INPUT_TOKENS_MIN, lengths.TOKENS_MAX)
-    number(config, "workload.prefix_groups", 1, TURNS_MAX)
+    number(config, "workload.prefix_tokens", INPUT_TOKENS_MIN, INPUT_TOKENS_MAX)
+    number(config, "workload.prefix_groups", 1, GROUPS_MAX)
     number(config, "workload.turns", 1, TURNS_MAX)
     number(config, "workload.think_s", 0, 3600)
     if workload.think_s and workload.turns == 1:

@@ -60,13 +60,13 @@ class Lengths:
         return self.mean
 
 
-def parse(key: str, value: Any, least: int = 1) -> Lengths:
+def parse(key: str, value: Any, least: int = 1, most: int = TOKENS_MAX) -> Lengths:
     """The lengths in a configuration's value: a number, or a mapping with `dist` and its numbers. Raises ConfigError.
 
-    No length below `least` is drawn, and none may be asked for.
+    No length outside `least` and `most` is drawn, and none may be asked for.
     """
     if not isinstance(value, Mapping):
-        return Lengths("fixed", _number(key, value, least))
+        return Lengths("fixed", _number(key, value, least, most))
     dist = value.get("dist")
     if dist not in SHAPES:
         raise ConfigError(f"{key}.dist={dist}: choose one of {', '.join(SHAPES)}, as in {key}={EXAMPLE}")
@@ -76,8 +76,8 @@ def parse(key: str, value: Any, least: int = 1) -> Lengths:
     for name in [name for name in needed if value.get(name) is None]:
         raise ConfigError(f"{key}.{name} is missing: {dist} needs {' and '.join(needed)}")
     bounds = [name for name in ("min", "max") if value.get(name) is not None]
-    given = {name: _number(f"{key}.{name}", value[name], least) for name in {*bounds, *needed} - {"stdev"}}
-    low, high = given.get("min", least), given.get("max", TOKENS_MAX)
+    given = {name: _number(f"{key}.{name}", value[name], least, most) for name in {*bounds, *needed} - {"stdev"}}
+    low, high = given.get("min", least), given.get("max", most)
     if low > high:
         raise ConfigError(f"{key}.min={low} is above {key}.max={high}; exchange them")
     stdev = value.get("stdev", 0)
@@ -86,7 +86,7 @@ def parse(key: str, value: Any, least: int = 1) -> Lengths:
     return Lengths(dist, given.get("mean", (low + high) / 2), float(stdev), low, high)
 
 
-def _number(key: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= TOKENS_MAX:
-        raise ConfigError(f"{key}={value}: give a whole number of tokens from {least} to {TOKENS_MAX}")
+def _number(key: str, value: Any, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigError(f"{key}={value}: give a whole number of tokens from {least} to {most}")
     return value

@@ -14,6 +14,8 @@ from loadgen.plan import Prompt, numbered, rounds
 
 CHARS_A_TOKEN = 4  # the usual rule of thumb for English text
 INPUT_TOKENS_MIN = 16  # shorter prompts could not all be different
+INPUT_TOKENS_MAX = 200_000  # all prompts are held by every worker
+GROUPS_MAX = 320  # of two prompts each
 PROMPTS_MAX = 640
 PROMPTS_MIN = 64
 CHARS_MAX = 16_000_000  # all prompts of a plan together, which travel to every worker

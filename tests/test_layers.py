@@ -25,6 +25,7 @@ PURE = {
             "secret",
             "overrides",
             "dialects",
+            "files",
             "form",
             "framing",
             "series",

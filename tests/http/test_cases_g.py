@@ -147,6 +147,7 @@ REFUSED = [
     ({"input_tokens": {"dist": "normal", "mean": 64}}, "workload.input_tokens.stdev is missing"),
     ({"output_tokens": {"dist": "normal"}}, "workload.output_tokens.mean is missing"),
     ({"output_tokens": 0}, "workload.output_tokens=0"),
+    ({"input_tokens": 200_001}, "from 16 to 200000"),
     ({"prefix_tokens": 4}, "workload.prefix_tokens=4"),
     ({"prefix_tokens": 64, "prefix_groups": 0}, "workload.prefix_groups=0"),
     ({"turns": 0}, "workload.turns=0"),

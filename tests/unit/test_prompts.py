@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loadgen import prompts
+from loadgen import files, prompts
 from loadgen.config import Config, Engine, Workload
 from loadgen.errors import ConfigError
 
@@ -98,13 +98,13 @@ def conversation(number: int, size: int = 10) -> dict[str, object]:
 @pytest.mark.parametrize("pieces", [7, 64, 1 << 20])
 def test_sharegpt_cut_off_file_gives_its_whole_records(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records are read one by one, whatever the size of the reads; the cut one is left out with a warning."""
-    monkeypatch.setattr(prompts, "READ_CHARS", pieces)
+    monkeypatch.setattr(files, "READ_CHARS", pieces)
     whole = json.dumps([conversation(i, 50 * i) for i in range(9)], indent=1)
     warnings: list[str] = []
-    assert len(list(prompts.from_sharegpt(io.StringIO(whole), "f", warnings))) == 9
+    assert len(list(files.from_sharegpt(io.StringIO(whole), "f", warnings))) == 9
     assert warnings == []
     cut = whole[: whole.index("question 6") + 20]
-    found = list(prompts.from_sharegpt(io.StringIO(cut), "f", warnings))
+    found = list(files.from_sharegpt(io.StringIO(cut), "f", warnings))
     assert [prompt.id for prompt in found] == [f"sharegpt-c{i}" for i in range(6)]
     assert "cut off" in warnings[0]
 
