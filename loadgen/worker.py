@@ -25,7 +25,7 @@ from loadgen.trace import Limits, Trace
 
 __all__ = ["BOARD_SILENCE_S_MAX", "Limits", "Shard", "drive"]
 
-COLLECT_AT = (20_000, 50, 1000)  # a full collection takes tens of ms; young ones find what the exchanges leave behind
+COLLECT_AT = (200_000, 50, 1000)  # exchanges leave no cycles behind; looking at what is in flight takes tens of ms
 DESCRIPTORS_SPARE = 32  # for what a worker opens beside its connections: names looked up, rows, /proc
 NS = 1_000_000_000
 READY_BEAT_S = 0.05  # while waiting for the start: all workers begin together, none may hear of it late
