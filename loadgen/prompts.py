@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from loadgen import lengths, texts
 from loadgen.config import Config, Workload
-from loadgen.plan import WARM_UP_REQUESTS, Plan, Prompt, rounds
 from loadgen.files import from_jsonl, read, single
+from loadgen.plan import WARM_UP_REQUESTS, Plan, Prompt, rounds
 
 WARM_UP_KIND = "warm_up"
 

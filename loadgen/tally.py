@@ -17,6 +17,7 @@ from loadgen.trace import Limits, Trace
 
 SLICE_BYTES = 16384  # parsed before the loop gets its turn: 0.1 ms, or 0.2 where no form helps
 SLICE_READS = 48  # the same for reads: a token each, they are as many bytes
+AWAITED_TIMES = 4  # larger slices of an answer that a stream waits for: each turn of the loop may take longer than one
 
 End = tuple[int | None, int, str]  # sent (planned where it never was), done (ns since the Point began), outcome
 
@@ -93,7 +94,7 @@ class Tally:
             response_bytes=limits.response_bytes,
             form=self._form,
         )
-        for stamps, parts in _slices(trace.stamps, trace.parts):
+        for stamps, parts in _slices(trace.stamps, trace.parts, AWAITED_TIMES if awaited else 1):
             reader.feed_all(stamps, parts)
             await asyncio.sleep(0)
         self._form = reader.form
@@ -129,19 +130,22 @@ class Tally:
             self.ok += 1
 
 
-def _slices(stamps: Sequence[int], parts: Sequence[bytes]) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
+def _slices(
+    stamps: Sequence[int], parts: Sequence[bytes], times: int
+) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
     """Reads, each with its stamp, in slices that the loop can wait for; a long read in pieces."""
-    if len(parts) > SLICE_READS:
-        for at in range(0, len(parts), SLICE_READS):
-            yield from _slices(stamps[at : at + SLICE_READS], parts[at : at + SLICE_READS])
-    elif sum(map(len, parts)) <= SLICE_BYTES:
+    reads, size = times * SLICE_READS, times * SLICE_BYTES
+    if len(parts) > reads:
+        for at in range(0, len(parts), reads):
+            yield from _slices(stamps[at : at + reads], parts[at : at + reads], times)
+    elif sum(map(len, parts)) <= size:
         yield stamps, parts
     elif len(parts) > 1:
         half = len(parts) // 2
-        yield from _slices(stamps[:half], parts[:half])
-        yield from _slices(stamps[half:], parts[half:])
+        yield from _slices(stamps[:half], parts[:half], times)
+        yield from _slices(stamps[half:], parts[half:], times)
     else:
-        yield from ((stamps, (parts[0][at : at + SLICE_BYTES],)) for at in range(0, len(parts[0]), SLICE_BYTES))
+        yield from ((stamps, (parts[0][at : at + size],)) for at in range(0, len(parts[0]), size))
 
 
 def _check_order(row: Mapping[str, Any]) -> None:
