@@ -145,6 +145,7 @@ def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping
     """Shows phase, counts and the time left, as the board has them."""
     place = ladder.levels.index(cell.level)
     later_s = ladder.left_s(place + 1)
+    later_turns_s = cell.stagger_s - window.stagger_s(cell.conf.load, cell.level.concurrency, cell.expected)
     fixed = {
         "variant": cell.conf.variant.name,
         "level": place + 1,
@@ -155,7 +156,9 @@ def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping
     def show(board: Mapping[str, Any]) -> None:
         known_s = board["duration_s"] or 0.0
         duration_s = known_s if board["window"] else max(known_s, cell.expected.duration_s)
-        whole_s = window.level_s(cell.conf.load, cell.level.concurrency, cell.level.requests, duration_s)
+        whole_s = later_turns_s + window.level_s(
+            cell.conf.load, cell.level.concurrency, cell.level.requests, duration_s
+        )
         left_s = max(0.0, whole_s - board["t_ns"] / 1e9)
         whole_left_s = None if later_s is None else left_s + later_s
         counts = {name: board[name] for name in ("phase", "finished", "failed", "tokens_per_s", "in_flight")}

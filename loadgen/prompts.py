@@ -7,7 +7,7 @@ servers; ids and kinds are what the dataset's rows carry.
 import hashlib
 import importlib.resources
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from loadgen import lengths, texts
 from loadgen.config import Config, Workload
@@ -21,15 +21,20 @@ def load(workload: Workload) -> tuple[tuple[Prompt, ...], list[str]]:
     """The workload's prompts in file order, and warnings. Raises ConfigError where nothing can be read."""
     warnings = caveats(workload)
     found = _found(workload, warnings)
-    library = [prompt.text for prompt in builtin()]
     if workload.source == "builtin" and workload.input_tokens is not None:
-        tokens = _input_lengths(workload)
-        found = texts.sized(texts.even(found, len(tokens), workload.seed), tokens, library)
+        found = of_lengths(_input_lengths(workload), workload.seed)
     if workload.source == "builtin" and workload.turns > 1:
         found = texts.chained(found, workload.turns)
     if workload.prefix_tokens is not None:
+        library = [prompt.text for prompt in builtin()]
         found = texts.prefixed(found, workload.prefix_groups, workload.prefix_tokens, library)
     return found, warnings
+
+
+def of_lengths(tokens: Sequence[int], seed: int) -> tuple[Prompt, ...]:
+    """One prompt of real text for each of the lengths, in their order; kinds in rounds, by `seed`."""
+    shipped = tuple(builtin())
+    return texts.sized(rounds(shipped, seed), tokens, [prompt.text for prompt in shipped])
 
 
 def caveats(workload: Workload) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from loadgen.lengths import Lengths
-from loadgen.plan import Prompt, numbered, rounds
+from loadgen.plan import Prompt, numbered
 
 CHARS_A_TOKEN = 4  # the usual rule of thumb for English text
 INPUT_TOKENS_MIN = 16  # shorter prompts could not all be different
@@ -90,11 +90,6 @@ def _passage(library: Sequence[str], start: int, chars: int) -> str:
         if size > chars:
             return _cut("\n\n".join(pieces), chars)
     raise AssertionError("count() does not end")
-
-
-def even(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, ...]:
-    """So many of the prompts, every kind as often as the others."""
-    return tuple(prompts) if count >= len(prompts) else rounds(prompts, seed)[:count]
 
 
 def prefixed(prompts: Sequence[Prompt], groups: int, tokens: int, library: Sequence[str]) -> tuple[Prompt, ...]:

@@ -34,7 +34,7 @@ def test_made_prompts_are_distinct_and_repeatable(workload: Workload) -> None:
     asked = [whole(plan.prompt(number * plan.turns)) for number in range(2 * len(found))]
     assert len(set(asked)) == len(asked)
     assert len({prompt.id for prompt in found}) == len(found)
-    drawn = workload.input_tokens is SPREAD or workload.source == "random"
+    drawn = workload.input_tokens is not None
     assert (prompts.load(replace(workload, seed=1))[0] != found) == drawn
 
 
@@ -65,6 +65,16 @@ def test_sized_texts_are_real_and_about_as_long(tokens: int) -> None:
     assert 0.8 * CHARS_A_TOKEN * tokens < sum(sizes) / len(sizes)
     assert len({prompt.text[:60] for prompt in found}) == len(found)
     assert all(prompt.text.endswith(shipped[prompt.id]) for prompt in found if tokens == 2000)
+
+
+def test_lengths_one_by_one() -> None:
+    """A list of lengths, as a trace has them, gives prompts in its order, past the end of the shipped ones too."""
+    tokens = [40 + 7 * (number % 50) for number in range(1400)]
+    made = prompts.of_lengths(tokens, 3)
+    assert [prompt.tokens for prompt in made] == tokens
+    assert len({prompt.text for prompt in made}) == len({prompt.id for prompt in made}) == len(tokens)
+    assert made == prompts.of_lengths(tokens, 3)
+    assert len({prompt.kind for prompt in made[:8]}) == 8
 
 
 def test_prefixes_are_shared_by_groups_only() -> None:
