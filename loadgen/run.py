@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from loadgen.health import Health
+from loadgen.plan import said
 from loadgen.record import HEALTH, names
 from loadgen.row import Asked, unsent
 from loadgen.shard import Shard, endpoint
@@ -237,4 +238,4 @@ class Run:
 
     def _texts(self, seq: int) -> list[str]:
         prompt = self._shard.plan.prompt(seq)
-        return [str(message.get("content")) for message in (*prompt.messages, *prompt.later)]
+        return [said(message) for message in (*prompt.messages, *prompt.later)]

@@ -24,6 +24,8 @@ LOST_PAUSE_S = 0.2  # after a lost connection, doubled while it goes on: a serve
 LOST_PAUSE_S_MAX = 2.0
 CONNECT_PAUSE_S = 3.0  # after a failed connect: longer than it takes the driver to see a death (2 s) and say stop (1 s)
 
+KIND_CHARS_MAX = 64  # of a kind, in a header: servers refuse long ones
+
 History = tuple[Mapping[str, Any], ...]
 Exchange = Callable[[int, dict[str, str], bytes, Trace], Awaitable[Any]]  # which endpoint, headers, body, trace to fill
 
@@ -45,7 +47,7 @@ def pause_s(outcome: Outcome | None, streak: int) -> float:
 
 def request_id(point_id: str, seq: int, kind: str) -> str:
     """The value of X-Request-Id: what a server's log needs to find the row again."""
-    return re.sub(r"[^!-~]", "_", f"{point_id}.{seq}.{kind}")
+    return re.sub(r"[^!-~]", "_", f"{point_id}.{seq}.{kind[:KIND_CHARS_MAX]}")
 
 
 class Streams:

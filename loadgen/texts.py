@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from loadgen.lengths import Lengths
-from loadgen.plan import Prompt, numbered
+from loadgen.plan import Prompt, numbered, opened
 
 CHARS_A_TOKEN = 4  # the usual rule of thumb for English text
 INPUT_TOKENS_MIN = 16  # shorter prompts could not all be different
 INPUT_TOKENS_MAX = 200_000  # all prompts are held by every worker
+PREFIX_TOKENS_MIN = 32  # shorter ones could not all be different
 GROUPS_MAX = 320  # of two prompts each
 PROMPTS_MAX = 640
 PROMPTS_MIN = 64
@@ -103,7 +104,7 @@ def _behind(prompt: Prompt, group: int, leads: Sequence[str], tokens: int) -> Pr
     first, *rest = prompt.messages
     lead = leads[group]
     if first["role"] == "system":  # templates take one system prompt only
-        messages = ({**first, "content": f"{lead}\n\n{first['content']}"}, *rest)
+        messages = (opened(first, lead), *rest)
     else:
         messages = ({"role": "system", "content": lead}, *prompt.messages)
     whole = None if prompt.tokens is None else prompt.tokens + tokens

@@ -472,6 +472,7 @@ def test_private_cuts_echoes_only() -> None:
 def test_request_ids_are_plain() -> None:
     """No character that a header or a log could trip over."""
     assert request_id("p1", 7, "über\r\nX: y") == "p1.7._ber__X:_y"
+    assert request_id("p1", 7, "k" * 100_000) == "p1.7." + "k" * 64
 
 
 def test_worker_imports_nothing_of_the_control_plane() -> None:
