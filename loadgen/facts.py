@@ -132,12 +132,23 @@ def _times(cols: Columns, good: np.ndarray) -> dict[str, Any]:
 
 
 def _silence_s(cols: Columns, start_ns: float, end_ns: float) -> float | None:
-    """The longest time in the window in which no stream had an event; None without a window."""
+    """The longest time in the window in which requests were in flight and none had an event; None without a window."""
     if end_ns <= start_ns:
         return None
-    stamps = cols["chunk_ns"].astype(np.float64)
-    inside = np.sort(stamps[(stamps >= start_ns) & (stamps < end_ns)])
-    return float(np.diff(np.concatenate(([start_ns], inside, [end_ns]))).max()) / NS_PER_S
+    idle = _idle(cols)
+    stamps = np.concatenate((cols["chunk_ns"].astype(np.float64), *idle))
+    inside = np.unique(stamps[(stamps >= start_ns) & (stamps < end_ns)])
+    edges = np.concatenate(([start_ns], inside, [end_ns]))
+    silent = ~(np.isin(edges[:-1], idle[0]) | np.isin(edges[1:], idle[1]))
+    return float((np.diff(edges) * silent).max()) / NS_PER_S
+
+
+def _idle(cols: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """Where times begin and end in which nothing is in flight: with few streams, when all users think at once."""
+    sent, done = (np.sort(cols[name].astype(np.float64)) for name in ("sent_ns", "done_ns"))
+    sent, done = sent[~np.isnan(sent)], done[~np.isnan(done)]
+    begins = done[np.searchsorted(sent, done) == np.arange(1, len(done) + 1)]
+    return begins, sent[np.searchsorted(done, sent, side="right") == np.arange(len(sent))]
 
 
 def _refill(refills: np.ndarray) -> dict[str, Any]:

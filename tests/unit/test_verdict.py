@@ -277,6 +277,17 @@ def test_silence_is_the_longest_time_without_an_event_of_any_stream() -> None:
     assert facts(rows, [health(5000)], (0, 10 * S)).silence_s == pytest.approx(3.0)
 
 
+def test_silence_of_users_who_think_is_nobodys() -> None:
+    """While nothing is in flight nothing can come, at the window's ends too; a server that stands still is seen."""
+    rows = [
+        row(0, sent_ms=1000, done_ns=2 * S, chunk_ns=[2 * S]),
+        row(1, sent_ms=6000, done_ns=8 * S, chunk_ns=[8 * S]),
+    ]
+    assert facts(rows, [health(5000)], (0, 12 * S)).silence_s == pytest.approx(2.0)
+    both = [*rows, row(2, sent_ms=7000, done_ns=11 * S, chunk_ns=[11 * S])]
+    assert facts(both, [health(5000)], (0, 12 * S)).silence_s == pytest.approx(3.0)
+
+
 def test_few_refills_are_judged_by_their_p90() -> None:
     """Of 24 refills p99 is the longest: one pause of the machine would decide; of many it stands."""
     rows = [row(i, 1000 * i, refill_ns=(50 if i == 7 else 1) * NS_PER_MS) for i in range(24)]
