@@ -218,7 +218,8 @@ def _planned(conf: Config, spec: ServerSpec) -> str:
         str(level.concurrency) + (f" ({level.requests} requests)" if level.requests else "")
         for level in levels(conf.load)
     )
-    return f"{conf.variant.name} · {spec.engine} · {conf.model.name} · block {conf.block}: concurrency {asked}"
+    what = (conf.variant.name, spec.engine, conf.model.name, conf.workload.name, f"block {conf.block}")
+    return f"{' · '.join(what)}: concurrency {asked}"
 
 
 def dry_run(planned: Sequence[tuple[Config, ServerSpec]]) -> str:
