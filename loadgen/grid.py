@@ -55,7 +55,7 @@ def run_all(collected: Collected) -> int:
     runs = order(collected.runs)
     for run in runs:
         engine.check_inputs(run.config)
-    texts = [_prompts(run.config) for run in runs]
+    texts = _prompts([run.config for run in runs])
     # What engine=auto means is known with the cluster only; both meanings are checked, and shown by a dry run.
     kinds = {"auto": ("sglang", "sim")}
     planned = [
@@ -123,11 +123,13 @@ def order(runs: Sequence[Run]) -> list[Run]:
     return ordered
 
 
-def _prompts(conf: Config) -> tuple[Prompt, ...]:
-    found, warnings = prompts.load(conf.workload)
-    for warning in warnings:
+def _prompts(configs: Sequence[Config]) -> list[tuple[Prompt, ...]]:
+    """The prompts of each run; runs of one workload hold the same, since a file's may be large."""
+    workloads = {repr(conf.workload): conf.workload for conf in configs}
+    loaded = {key: prompts.load(workload) for key, workload in workloads.items()}
+    for warning in dict.fromkeys(warning for _, warnings in loaded.values() for warning in warnings):
         print(f"loadgen: warning: {warning}", file=sys.stderr)
-    return found
+    return [loaded[repr(conf.workload)][0] for conf in configs]
 
 
 def measure(

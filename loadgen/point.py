@@ -279,7 +279,7 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
             "requests": store.REQUESTS_FILE,
             "health": store.HEALTH_FILE,
             "launch": f"{beside}/launch{stem}.json",
-            "server_log": f"{beside}/server{stem}.log",
+            "server_log": f"{beside}/server{stem}.log" if cell.launched.spec.engine != "external" else None,
             "server_metrics": f"{beside}/server_metrics{stem}.parquet",
         },
     }
