@@ -71,7 +71,13 @@ def run_all(collected: Collected) -> int:
             engine.require_weights(run.config, "sglang")
     if len({run.config.cluster.address for run in runs}) > 1:
         raise ConfigError("cluster.address differs between the runs of one command; give one")
-    older = _older(collected)
+    asked = resume.question(
+        [
+            (run.config, run.folder.relative_to(collected.root), prompts.digest(run.config, found))
+            for run, found in zip(runs, texts, strict=True)
+        ]
+    )
+    older = _older(collected, asked)
     results = sys.stdout
     # Ray tells of a lost process on stdout, which is for results.
     with (
@@ -84,29 +90,25 @@ def run_all(collected: Collected) -> int:
         specs = [engine.server_spec(run.config, engine.resolve_engine(run.config, gpus)) for run in runs]
         for run in runs:
             cluster.require_cpus(run.config.cluster.workers or 1)
-        root = older or _fresh(collected)
+        root = older or _fresh(collected, asked)
         runs = [dataclasses.replace(run, folder=root / run.folder.relative_to(collected.root)) for run in runs]
         return measure(runs, specs, texts, root, stop, collected.command, results)
 
 
-def _older(collected: Collected) -> Path | None:
+def _older(collected: Collected, asked: list[dict[str, Any]]) -> Path | None:
     """With resume=true the folder of the same question. Raises ConfigError for none, and for a chosen one in use."""
     if all(run.config.resume for run in collected.runs):
-        return resume.find(collected.root, collected.chosen, _question(collected))
+        return resume.find(collected.root, collected.chosen, asked)
     if collected.chosen:
         store.refuse_taken(collected.root)
     return None
 
 
-def _fresh(collected: Collected) -> Path:
+def _fresh(collected: Collected, asked: list[dict[str, Any]]) -> Path:
     """A folder of this command's own."""
     root = store.claim(collected.root, collected.chosen)
-    resume.remember(root, _question(collected), collected.command)
+    resume.remember(root, asked, collected.command)
     return root
-
-
-def _question(collected: Collected) -> list[dict[str, Any]]:
-    return resume.question([(run.config, run.folder.relative_to(collected.root)) for run in collected.runs])
 
 
 def order(runs: Sequence[Run]) -> list[Run]:

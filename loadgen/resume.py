@@ -16,9 +16,15 @@ RUNS = "runs.json"  # what a folder was asked, beside its ledger
 Key = tuple[str, str, int, int]
 
 
-def question(runs: Sequence[tuple[Config, Path]]) -> list[dict[str, Any]]:
-    """What a command asks, as plain values: every run's configuration and its folder below the root."""
-    values = [{"folder": str(folder), "config": {**as_dict(conf), "resume": False}} for conf, folder in runs]
+def question(runs: Sequence[tuple[Config, Path, str]]) -> list[dict[str, Any]]:
+    """What a command asks, as plain values: every run's configuration, its folder below the root, its workload's hash.
+
+    The hash knows the texts: a file of prompts may have changed since.
+    """
+    values = [
+        {"folder": str(folder), "workload_hash": asked, "config": {**as_dict(conf), "resume": False}}
+        for conf, folder, asked in runs
+    ]
     return list(json.loads(json.dumps(values)))  # as it will be read back
 
 
@@ -37,7 +43,7 @@ def find(root: Path, chosen: bool, asked: list[dict[str, Any]]) -> Path:
         if place.is_file() and read_json(place)["runs"] == asked:
             return place.parent
     where = root if chosen else root.parent.parent
-    raise ConfigError(f"{where} holds no run with this same configuration; run it once without resume=true")
+    raise ConfigError(f"{where} holds no run with this same configuration and prompts; run it once without resume=true")
 
 
 def done(root: Path) -> set[Key]:

@@ -51,7 +51,10 @@ def test_resume_measures_only_what_is_missing(
 ) -> None:
     """The same command with resume=true goes on in the newest folder of the same question and keeps what is VALID."""
     monkeypatch.chdir(tmp_path)
-    asked = [*TINY, "load.concurrency=[1,2]", "load.requests=8", "workload.max_tokens=256"]
+    texts = tmp_path / "p.jsonl"
+    texts.write_text('"one"\n"two"\n')
+    own = ["workload.source=jsonl", "workload.path=p.jsonl"]
+    asked = [*TINY, *own, "load.concurrency=[1,2]", "load.requests=8", "workload.max_tokens=256"]
     assert main(asked) in (0, 6)
     (ledger,) = tmp_path.glob("outputs/*/*/ledger.jsonl")
     lines = read_ledger(ledger)
@@ -69,3 +72,6 @@ def test_resume_measures_only_what_is_missing(
     assert shown.count("VALID") >= 2
     assert main([*asked, "workload.seed=7", "resume=true"]) == 2
     assert "holds no run with this same configuration" in capsys.readouterr().err
+    texts.write_text('"one"\n"three"\n')
+    assert main([*asked, "resume=true"]) == 2
+    assert "and prompts" in capsys.readouterr().err
