@@ -31,6 +31,11 @@ def load(workload: Workload) -> tuple[tuple[Prompt, ...], list[str]]:
                 f"workload.turns={workload.turns}: prompts as long as workload.input_tokens are too few for "
                 "so many turns; ask for fewer, or shorter prompts"
             )
+    if workload.turns > 1 and turns(found) == 1:
+        raise ConfigError(
+            f"workload.turns={workload.turns}: workload.path={workload.path} holds no conversation of two questions; "
+            "set workload.turns=1"
+        )
     if workload.prefix_tokens is not None:
         if len(found) < workload.prefix_groups:
             raise ConfigError(

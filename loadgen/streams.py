@@ -145,20 +145,19 @@ class Streams:
         """
         turns, history = deque(self._plan.conversation(first)), History()
         try:
-            while turns:
+            while True:
                 seq = turns.popleft()
                 trace = await self._one(number, self.asked(seq, free, None if fresh else free, history))
                 assert trace.done_ns is not None
                 free, fresh = trace.done_ns, False
+                # At once: after a rest the row would be made, and nobody would tell.
+                answer = await self._tally.answer(seq) if turns else None
                 await self._rest(number, trace)
-                if turns:
-                    answer = await self._tally.answer(seq)
-                    if answer is None:
-                        return free
-                    history = (*history, {"role": "assistant", "content": answer}, self._next(seq))
-                    free += int(self._plan.think_s * NS)
-                    await sleep_until(free)
-            return free
+                if answer is None:
+                    return free
+                history = (*history, {"role": "assistant", "content": answer}, self._next(seq))
+                free += int(self._plan.think_s * NS)
+                await sleep_until(free)
         finally:
             self._skipped += turns
 

@@ -230,6 +230,14 @@ def test_turns_of_files(tmp_path: Path) -> None:
         assert prompts.turns((chat,)) == 1 + len(asked)
 
 
+def test_turns_without_conversations_are_refused(tmp_path: Path) -> None:
+    """A file of single prompts would be measured as what it is not."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('"one"\n[{"role": "user", "content": "two"}]\n')
+    with pytest.raises(ConfigError, match="no conversation of two questions"):
+        prompts.load(Workload(name="w", source="jsonl", path=str(path), turns=3))
+
+
 def test_warm_up_is_of_its_own() -> None:
     """No measured prompt is sent before the measurement."""
     plan = prompts.warm_up(Workload(name="w", source="builtin"), 0)
