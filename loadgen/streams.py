@@ -73,6 +73,7 @@ class Streams:
         self._exchange, self._tally, self._start_ns = exchange, tally, start_ns
         self._endpoints, self._streaks = endpoints, dict[int, int]()
         self._skipped: list[int] = []  # turns of conversations that ended before them
+        self._concurrency, self._workers, self._worker = concurrency, workers, worker
         self._step_ns = stagger_s * NS / concurrency
         self._numbers = slots(concurrency, workers, worker)
         self._seqs = shard(plan, concurrency, workers, worker)
@@ -121,9 +122,12 @@ class Streams:
     def _place(self, seq: int) -> int:
         """Which endpoint takes request `seq`: in turns, and of a conversation the same, which has its prefix cached.
 
-        By request and not by stream, so that each endpoint gets as many whatever its speed.
+        By request and not by stream, so that each endpoint gets as many whatever its speed. Each worker goes round by
+        itself: of two workers and two endpoints each would else have one of its own.
         """
-        return seq // self._plan.turns % len(self._endpoints)
+        round_number, at = divmod(seq // self._plan.turns, self._concurrency)
+        own = round_number * len(self._numbers) + at // self._workers
+        return (self._worker + own) % len(self._endpoints)
 
     def left(self) -> list[Asked]:
         """The requests of a bounded plan that nobody has taken."""
