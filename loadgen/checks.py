@@ -11,12 +11,13 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from loadgen.config import Config, levels, unknown_key
+from loadgen.config import CONCURRENCY_MAX, Config, Load, levels, unknown_key
 from loadgen.errors import ConfigError
 
 NAME = re.compile(r"[a-z0-9_]+")
 OWN_FIELDS = frozenset({"max_tokens", "max_completion_tokens", "ignore_eos", "messages", "prompt", "text", "model"})
 OWN_FIELDS_FROM = "workload.max_tokens, workload.ignore_eos, the prompts or the server"
+ARRIVALS = ("constant", "poisson", "gamma")
 SHIPPED_WORKLOADS = ("diverse", "fixed_prompt")
 NOT_BUILT = {
     "audit": "audits are not built yet; leave audit out",
@@ -24,9 +25,6 @@ NOT_BUILT = {
     "output.uri": "other file systems are not built yet; leave output.uri out, results go to the run's folder",
     "slo.ttft_p99_ms": "objectives are not judged yet; leave slo out",
     "slo.tpot_p99_ms": "objectives are not judged yet; leave slo out",
-    "load.rate": "open loop is not built yet; use load.concurrency",
-    "load.arrival": "open loop is not built yet; use load.concurrency",
-    "load.max_in_flight": "open loop is not built yet; use load.concurrency",
 }
 
 
@@ -178,9 +176,7 @@ def _check_workload(config: Config) -> None:
 
 def _check_load(config: Config) -> None:
     load = config.load
-    if load.kind == "open":
-        raise ConfigError("load.kind=open is not built yet; use load.kind=closed with load.concurrency")
-    _choice(config, "load.kind", ("closed",))
+    _choice(config, "load.kind", ("closed", "open"))
     for key in (
         "window_durations",
         "window_min_s",
@@ -195,7 +191,44 @@ def _check_load(config: Config) -> None:
     _number(config, "load.window_requests", 1, 10_000_000)
     _number(config, "load.failed_share_max", 0, 1)
     _number(config, "load.short_share_max", 0, 1)
+    if load.kind == "open":
+        _check_open(config)
+    else:
+        _refuse_given(
+            load, ("rate", "arrival", "burstiness", "trace", "trace_speed", "max_in_flight"), "closed", "add load=open"
+        )
     levels(load)
+
+
+def _check_open(config: Config) -> None:
+    """What only a load that arrives by a clock may ask, and what it may not."""
+    load = config.load
+    _refuse_given(load, ("concurrency", "stagger_s"), "open", "leave it out, as load=open does")
+    _refuse_given(load, ("window_durations", "window_requests", "window_min_s"), "open", "use load.window_s")
+    _choice(config, "load.arrival", ARRIVALS)
+    _number(config, "load.burstiness", 0.01, 1000)
+    _number(config, "load.trace_speed", 0, 1_000_000, above=True)
+    _number(config, "load.max_in_flight", 1, CONCURRENCY_MAX)
+    if load.trace is not None and load.rate is not None:
+        raise ConfigError("load.trace gives the times already: leave load.rate out (load.trace_speed=2 replays faster)")
+    if load.trace is None and load.rate is None:
+        raise ConfigError("load=open needs a rate or a trace: add load.rate=6 (requests a second) or load.trace=FILE")
+    if load.trace is None and load.trace_speed != 1:
+        raise ConfigError("load.trace_speed is for load.trace=FILE: leave it out, or set load.rate itself")
+    if (load.arrival == "gamma") != (load.burstiness is not None):
+        raise ConfigError(
+            "load.burstiness is the shape of load.arrival=gamma: give both, as load.arrival=gamma load.burstiness=0.5"
+        )
+    if load.trace is not None and (load.arrival != "poisson" or load.window_s is not None):
+        key = "load.arrival" if load.arrival != "poisson" else "load.window_s"
+        raise ConfigError(f"a trace is replayed as it is: leave {key} out (load.requests=N replays its first N only)")
+
+
+def _refuse_given(load: Load, names: Sequence[str], kind: str, instead: str) -> None:
+    for name in names:
+        if getattr(load, name) != getattr(Load(), name):
+            other = "open" if kind == "closed" else "closed"
+            raise ConfigError(f"load.{name} is for {other} loop, and this load is {kind}: {instead}")
 
 
 def _check_rest(config: Config) -> None:

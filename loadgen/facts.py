@@ -10,8 +10,19 @@ from typing import Any
 import numpy as np
 
 from loadgen.config import Load
+from loadgen.openloop import open_facts
 from loadgen.record import Outcome
-from loadgen.series import NS_PER_S, Columns, chunk_counts, failures, in_flight_mean, series, whole_run_span
+from loadgen.series import (
+    NS_PER_S,
+    Columns,
+    chunk_counts,
+    failures,
+    idle_spans,
+    in_flight_mean,
+    is_open,
+    series,
+    whole_run_span,
+)
 from loadgen.stats import MSER_BATCH, halves, mser5, slope_per_min
 from loadgen.summary import cached_share
 from loadgen.verdict import Facts
@@ -89,7 +100,7 @@ def facts_of(
         whole_run=whole_run,
         concurrency_held=in_flight / concurrency if concurrency and in_flight is not None else None,
         **_refill(cols["refill_ns"][sent]),
-        lateness_p99_ms=_lateness_p99_ms(cols, sent) if concurrency is None else None,
+        open=open_facts(cols, *span_ns, whole_run) if is_open(cols) else None,
         chunks_per_read=_chunks_per_read(cols, sent),
         cached_share=cached_share(cols, good),
         silence_s=_silence_s(cols, *span_ns),
@@ -131,23 +142,26 @@ def _times(cols: Columns, good: np.ndarray) -> dict[str, Any]:
 
 
 def _silence_s(cols: Columns, start_ns: float, end_ns: float) -> float | None:
-    """The longest time in the window in which no stream had an event; None without a window."""
+    """The longest time in the window in which no request had an event; None without a window.
+
+    In open loop times in which nobody asked are no silence.
+    """
     if end_ns <= start_ns:
         return None
-    stamps = cols["chunk_ns"].astype(np.float64)
+    begun, over = idle_spans(cols, start_ns, end_ns) if is_open(cols) else (np.zeros(0), np.zeros(0))
+    stamps = np.concatenate((cols["chunk_ns"].astype(np.float64), over))
     inside = np.sort(stamps[(stamps >= start_ns) & (stamps < end_ns)])
-    return float(np.diff(np.concatenate(([start_ns], inside, [end_ns]))).max()) / NS_PER_S
+    edges = np.concatenate(([start_ns], inside, [end_ns]))
+    gaps = np.diff(edges)
+    # An idle time ends with a stamp of its own and holds no event: it lies in one gap, which is shorter by it.
+    np.subtract.at(gaps, np.searchsorted(edges, over, side="left") - 1, over - begun)
+    return float(gaps.max()) / NS_PER_S
 
 
 def _refill(refills: np.ndarray) -> dict[str, Any]:
     """The refill's p99; of few refills that is the longest one, which a pause of the machine decides: then p90."""
     few = int((~np.isnan(refills.astype(np.float64))).sum()) < REFILLS_FOR_P99
     return {"refill_ms": _quantile(refills, 0.9 if few else 0.99, NS_PER_MS), "refill_few": few}
-
-
-def _lateness_p99_ms(cols: Columns, rows: np.ndarray) -> float | None:
-    late = cols["sent_ns"].astype(np.float64) - cols["planned_ns"].astype(np.float64)
-    return _quantile(late[rows], 0.99, NS_PER_MS)
 
 
 def _chunks_per_read(cols: Columns, rows: np.ndarray) -> float | None:

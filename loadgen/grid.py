@@ -29,6 +29,7 @@ from loadgen.interrupt import Stop, signals
 from loadgen.launch import Launched
 from loadgen.plan import Prompt
 from loadgen.progress import Progress
+from loadgen.replay import trace_warnings
 from server.variant import ServerSpec
 
 
@@ -125,7 +126,7 @@ def order(runs: Sequence[Run]) -> list[Run]:
 
 def _prompts(conf: Config) -> tuple[Prompt, ...]:
     found, warnings = prompts.load(conf.workload)
-    for warning in warnings:
+    for warning in (*warnings, *trace_warnings(conf.load)):
         print(f"loadgen: warning: {warning}", file=sys.stderr)
     return found
 
@@ -203,7 +204,7 @@ class Grid:
             try:
                 done, code = point.measure(launched, run.config, level, run.folder, found, ladder, progress, self.stop)
             except ClusterError as error:
-                progress.warn(f"FAILED at concurrency {level.concurrency}: {error}")
+                progress.warn(f"FAILED at {level.words}: {error}")
                 self._fail(run, level, error)
                 self.end(progress)
                 continue
@@ -230,7 +231,7 @@ class Grid:
     def _keep(self, run: Run, level: Level, done: dict[str, Any], code: int, progress: Progress) -> None:
         judged = done["verdict"]
         for reason in judged["reasons"]:
-            progress.line(f"{judged['status']} at concurrency {level.concurrency}: {_words(reason)}")
+            progress.line(f"{judged['status']} at {level.words}: {_words(reason)}")
         self._ledger(run, level, code, judged, done["point_id"], (done["summary"] or {}).get("output_tokens_per_s"))
         if judged["status"] == verdict.FAILED:
             self.end(progress)  # whatever state it is in, the next Point starts with a fresh one
@@ -249,6 +250,7 @@ class Grid:
             "variant": run.config.variant.name,
             "block": run.config.block,
             "concurrency": level.concurrency,
+            "rate": level.rate,
         }
 
     def _ledger(

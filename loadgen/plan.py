@@ -7,8 +7,12 @@ count was asked. Knows nothing of sockets, clocks or servers.
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+from loadgen.arrivals import Process, Replay
+
+CHARS_A_TOKEN = 4  # of English under common tokenizers; how long a prompt became, the server's prompt_tokens tell
 WARM_UP_REQUESTS = 16  # compile and cache effects of an engine show in its first few batches
 
 
@@ -38,9 +42,30 @@ class Plan:
     numbered: bool = True  # rounds after the first get a numbered opening line, so that no two prompts are the same
     requests: int | None = None  # None: no end
     body: Mapping[str, Any] = field(default_factory=dict)  # merged into every request, last; null takes a field out
+    arrivals: Process | Replay | None = None  # open loop: when requests come; a Replay says how long they are, too
 
     def prompt(self, seq: int) -> Prompt:
         """The prompt of request `seq`."""
+        if not isinstance(self.arrivals, Replay):
+            return self._text(seq)
+        return self._sized(seq, CHARS_A_TOKEN * int(self.arrivals.input_tokens[seq]))
+
+    def tokens(self, seq: int) -> int:
+        """The output tokens that request `seq` asks for."""
+        return int(self.arrivals.output_tokens[seq]) if isinstance(self.arrivals, Replay) else self.max_tokens
+
+    def _sized(self, seq: int, chars: int) -> Prompt:
+        """Texts from `seq` on, one behind the other, cut at `chars`."""
+        first, place = self._text(seq), seq
+        content = first.text
+        while len(content) < chars:
+            place += 1
+            content += "\n\n" + self._text(place).text
+        # A server refuses a question of nothing.
+        return Prompt(first.id, first.kind, ({"role": "user", "content": content[: max(1, chars)]},))
+
+    def _text(self, seq: int) -> Prompt:
+        """The text that request `seq` asks, or begins with."""
         again, place = divmod(seq, len(self.prompts))
         prompt = self.prompts[place]
         if not again or not self.numbered:
@@ -73,11 +98,11 @@ def payload(plan: Plan, seq: int, api: str, model_id: str) -> dict[str, Any]:
     """The JSON body of request `seq` for `api` (chat, completions or generate); temperature is always explicit."""
     prompt = plan.prompt(seq)
     if api == "generate":
-        sampling = {"max_new_tokens": plan.max_tokens, "ignore_eos": plan.ignore_eos, "temperature": plan.temperature}
+        sampling = {"max_new_tokens": plan.tokens(seq), "ignore_eos": plan.ignore_eos, "temperature": plan.temperature}
         return _merged({"text": prompt.text, "sampling_params": sampling, "stream": True}, plan.body)
     body: dict[str, Any] = {
         "model": model_id,
-        "max_tokens": plan.max_tokens,
+        "max_tokens": plan.tokens(seq),
         "temperature": plan.temperature,
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
@@ -105,3 +130,9 @@ def shard(plan: Plan, concurrency: int, workers: int, worker: int) -> Iterator[i
         if seq % concurrency % workers == worker:
             yield seq
         seq += 1
+
+
+def due(plan: Plan, workers: int, worker: int) -> Iterator[tuple[int, int]]:
+    """The requests that `worker` takes of a plan with arrivals, and when each comes (ns since the Point's begin)."""
+    assert plan.arrivals is not None
+    return islice(enumerate(plan.arrivals.times_ns()), worker, plan.requests, workers)

@@ -5,13 +5,14 @@ Whole or not at all: what a Point's folder holds counts only with its point.json
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadgen import cluster, launch, prompts, record, store, summary, verdict, window, worker
+from loadgen import cluster, launch, prompts, record, replay, store, summary, verdict, window, worker
 from loadgen.columns import columns
 from loadgen.config import Config, Level
 from loadgen.errors import ClusterError
@@ -45,12 +46,19 @@ class Cell:
     @property
     def counted(self) -> bool:
         """A fixed count of requests, and so no window."""
-        return self.level.requests is not None
+        return self.level.counted
 
     @property
     def stagger_s(self) -> float:
-        """Over how many seconds the first requests are spread."""
+        """Over how many seconds the first requests are spread; in open loop the clock spreads them."""
+        if self.level.concurrency is None:
+            return 0.0
         return window.stagger_s(self.conf.load, self.level.concurrency, self.expected)
+
+    @property
+    def ramp_s(self) -> float:
+        """What the board waits for before it thinks of a window."""
+        return self.expected.duration_s if self.level.open else self.stagger_s
 
 
 def measure(
@@ -70,14 +78,14 @@ def measure(
     asked = prompts.digest(conf, found)
     if launched.measured_hash != asked:
         launched.measured_hash, launched.measured = asked, []
-    expected = window.expect(level.concurrency, launched.warm_up_s, launched.measured)
-    place = store.new_folder(folder, f"c{level.concurrency}")
+    expected = window.expect_at(level.concurrency, launched.warm_up_s, launched.measured)
+    place = store.new_folder(folder, level.folder)
     identity = _identity(launched, conf, level, place, asked)
     progress.phase("flushing the cache")
     flushed = bool(launched.server.ask("flush", stop=stop))
     cell = Cell(launched, conf, level, place, identity, expected, flushed)
     hang_s_max = max(conf.load.first_token_s_max, conf.load.stall_s_max) + HANG_SLACK_S
-    crew = cluster.hire(_shards(cell, found), conf.load, cell.stagger_s, cell.counted, place)
+    crew = cluster.hire(_shards(cell, found), conf.load, cell.ramp_s, cell.counted, place)
     try:
         watch = observe(crew, launched, _shower(cell, ladder, progress), stop, hang_s_max)
     finally:
@@ -100,7 +108,7 @@ def _identity(launched: Launched, conf: Config, level: Level, folder: Path, aske
         "workload_hash": asked,
         "block": conf.block,
         "concurrency": level.concurrency,
-        "rate": None,
+        "rate": replay.resolved(conf.load, level).rate,
         "point_id": f"{launched.id}-{folder.name}",
         "launch_id": launched.id,
         "started_at": None,  # known when the board gives the start
@@ -110,15 +118,17 @@ def _identity(launched: Launched, conf: Config, level: Level, folder: Path, aske
 def _shards(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
     """One shard a worker; never more workers than streams."""
     conf, launched = cell.conf, cell.launched
-    count = min(conf.cluster.workers or 1, cell.level.concurrency)
-    plan = prompts.plan(conf.workload, found, conf.block, cell.level.requests)
+    places = conf.load.max_in_flight if cell.level.open else cell.level.concurrency
+    count = min(conf.cluster.workers or 1, places or sys.maxsize)
+    plan = prompts.plan(conf.workload, found, conf.block, replay.resolved(conf.load, cell.level).requests)
+    plan = dataclasses.replace(plan, arrivals=replay.arrivals(conf.load, cell.level, plan.seed))
     if launched.tells_verify_steps and conf.engine.api == "chat":
         plan = dataclasses.replace(plan, body={"return_spec_tokens_details": True, **plan.body})
     return [
         worker.Shard(
             worker=number,
             workers=count,
-            concurrency=cell.level.concurrency,
+            concurrency=places,
             plan=plan,
             point_id=cell.identity["point_id"],
             base_url=launched.endpoint["url"],
@@ -137,19 +147,20 @@ def _shards(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
 
 def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping[str, Any]], None]:
     """Shows phase, counts and the time left, as the board has them."""
-    place = ladder.levels.index(cell.level)
+    place, known = ladder.levels.index(cell.level), replay.resolved(cell.conf.load, cell.level)
     later_s = ladder.left_s(place + 1)
     fixed = {
         "variant": cell.conf.variant.name,
         "level": place + 1,
         "levels": len(ladder.levels),
         "concurrency": cell.level.concurrency,
+        "rate": cell.identity["rate"],
     }
 
     def show(board: Mapping[str, Any]) -> None:
         known_s = board["duration_s"] or 0.0
         duration_s = known_s if board["window"] else max(known_s, cell.expected.duration_s)
-        whole_s = window.level_s(cell.conf.load, cell.level.concurrency, cell.level.requests, duration_s)
+        whole_s = window.level_s(cell.conf.load, known, duration_s)
         left_s = max(0.0, whole_s - board["t_ns"] / 1e9)
         whole_left_s = None if later_s is None else left_s + later_s
         counts = {name: board[name] for name in ("phase", "finished", "failed", "tokens_per_s", "in_flight")}
@@ -175,8 +186,9 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
         assert len(rows) == expected_rows, f"{len(rows)} rows of {expected_rows} requests in {cell.folder}"
         judged, numbers = _judge(cell, columns(rows), health, span)
         numbers = None if judged.status == verdict.FAILED else numbers
-        if watch.board["duration_s"]:
-            cell.launched.measured.append(Measured(cell.level.concurrency, watch.board["duration_s"]))
+        if duration_s := watch.board["duration_s"]:
+            streams = cell.level.concurrency or max(1, round((cell.identity["rate"] or 0) * duration_s))
+            cell.launched.measured.append(Measured(streams, duration_s))
     point = _content(cell, watch.board, judged, numbers)
     launch.collect(cell.launched)
     store.commit_point(cell.folder, rows, health, point)
@@ -189,7 +201,9 @@ def _judge(
     """The verdict and the numbers of a Point that ran to its end. A server of ours proves itself once more."""
     launched, ours = cell.launched, cell.launched.spec.engine != "external"
     told = launched.server.ask("info", wait_s_max=INFO_S_MAX)
-    wrong, unproven = contradictions(launched.spec, told, cell.level.concurrency)
+    wrong, unproven = contradictions(
+        launched.spec, told, cell.level.concurrency or 1
+    )  # in open loop requests may queue
     if ours and told is None:
         unproven = []  # that it no longer answers says it all
     facts = gather(
@@ -203,7 +217,9 @@ def _judge(
         proof_needed=ours,
         died=_impostor(launched, told) if ours else None,
     )
-    return verdict.judge(facts), _summary(cell, cols, span, told or {})
+    judged = verdict.judge(facts)
+    overloaded = any(reason.rule == "overload" for reason in judged.reasons)
+    return judged, _summary(cell, cols, span, told or {}, overloaded)
 
 
 def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
@@ -216,7 +232,9 @@ def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
     return None
 
 
-def _summary(cell: Cell, cols: dict[str, Any], span: Window | None, told: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(
+    cell: Cell, cols: dict[str, Any], span: Window | None, told: Mapping[str, Any], overloaded: bool
+) -> dict[str, Any]:
     states = told.get("internal_states") or [{}]
     average = states[0].get("avg_spec_accept_length") if isinstance(states[0], dict) else None
     # Without a flush the server's average holds earlier levels too.
@@ -228,6 +246,7 @@ def _summary(cell: Cell, cols: dict[str, Any], span: Window | None, told: Mappin
         concurrency=cell.level.concurrency,
         gpus=cell.launched.spec.tp if cell.launched.spec.engine != "external" else told.get("tp_size"),
         whole_run=cell.counted,
+        overloaded=overloaded,
         accept_length=accept,
         accept_source="server_average" if accept else None,
     )
@@ -247,7 +266,7 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
         "started_at": datetime.fromtimestamp(begun_ns / 1e9, UTC) if begun_ns else None,
         "model_id": cell.launched.endpoint.get("model_id"),
         "cache_flushed": cell.flushed,
-        "load": {"kind": conf.load.kind, "concurrency": cell.level.concurrency, "requests": cell.level.requests},
+        "load": _load(cell),
         "tags": conf.tags,
         "window": {
             "start_s": span.start_ns / 1e9 if span else None,
@@ -264,3 +283,15 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
             "server_metrics": f"{beside}/server_metrics{stem}.parquet",
         },
     }
+
+
+def _load(cell: Cell) -> dict[str, Any]:
+    """What point.json says of the load: what was asked, of a trace also its mean rate."""
+    load, level = cell.conf.load, cell.level
+    if not level.open:
+        return {"kind": load.kind, "concurrency": level.concurrency, "requests": level.requests}
+    known = replay.resolved(load, level)
+    names = ("burstiness", "max_in_flight") if load.trace is None else ("trace", "trace_speed", "max_in_flight")
+    arrival = "trace" if load.trace else load.arrival
+    asked = {"kind": load.kind, "rate": known.rate, "requests": known.requests, "arrival": arrival}
+    return {**asked, **{name: getattr(load, name) for name in names}}

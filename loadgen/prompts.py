@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from loadgen import replay
 from loadgen.config import Config, Workload
 from loadgen.errors import ConfigError
 from loadgen.plan import WARM_UP_REQUESTS, Plan, Prompt, rounds
@@ -67,6 +68,8 @@ def digest(conf: Config, prompts: tuple[Prompt, ...]) -> str:
         "prompts": [(prompt.kind, prompt.messages) for prompt in prompts],
         **{name: getattr(workload, name) for name in ("max_tokens", "ignore_eos", "temperature", "seed", "body")},
     }
+    if conf.load.trace is not None:
+        asked["lengths"] = replay.digest(conf.load.trace)
     return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

@@ -13,7 +13,7 @@ from loadgen.verdict import VALID
 
 RUNS = "runs.json"  # what a folder was asked, beside its ledger
 
-Key = tuple[str, str, int, int]
+Key = tuple[str, str, int, int | None, float | None]
 
 
 def question(runs: Sequence[tuple[Config, Path]]) -> list[dict[str, Any]]:
@@ -41,13 +41,13 @@ def find(root: Path, chosen: bool, asked: list[dict[str, Any]]) -> Path:
 
 
 def done(root: Path) -> set[Key]:
-    """The Points that are VALID, by (run's folder, variant, block, concurrency)."""
+    """The Points that are VALID, by (run's folder, variant, block, concurrency, rate)."""
     return {key_of(line) for line in newest(root) if line["status"] == VALID}
 
 
 def key_of(line: dict[str, Any]) -> Key:
     """What identifies a Point in a ledger."""
-    return (line["folder"], line["variant"], line["block"], line["concurrency"])
+    return (line["folder"], line["variant"], line["block"], line["concurrency"], line.get("rate"))
 
 
 def newest(root: Path) -> list[dict[str, Any]]:

@@ -88,9 +88,8 @@ def build(
     told = parsed.token_source == "usage"
     known = {
         **fixed,
-        **unsent(asked),
+        **unsent(asked, start_ns=start_ns),
         **{name: since(getattr(parsed, name)) for name in TIMES},
-        "planned_ns": since(asked.planned_ns),
         "sent_ns": since(trace.sent_ns),
         "headers_ns": since(trace.headers_ns),
         "done_ns": since(trace.done_ns),
@@ -116,13 +115,14 @@ def build(
     return {name: known.get(name) for name in COLUMNS}
 
 
-def unsent(asked: Asked, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def unsent(asked: Asked, fixed: Mapping[str, Any] | None = None, start_ns: int = 0) -> dict[str, Any]:
     """What a row says of a request that was planned; with `fixed`, the whole row of one that was never sent."""
     plan = {
         "seq": asked.seq,
         "prompt_id": asked.prompt_id,
         "prompt_kind": asked.prompt_kind,
         "planned_tokens": asked.planned_tokens,
+        "planned_ns": None if asked.planned_ns is None else asked.planned_ns - start_ns,
     }
     if fixed is None:
         return plan

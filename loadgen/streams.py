@@ -92,7 +92,7 @@ class Streams:
     def asked(self, seq: int, planned_ns: int | None = None, freed_ns: int | None = None) -> Asked:
         """What the plan says of request `seq`."""
         plan, prompt = self._plan, self._plan.prompt(seq)
-        return Asked(seq, prompt.id, prompt.kind, plan.max_tokens, plan.ignore_eos, planned_ns, freed_ns)
+        return Asked(seq, prompt.id, prompt.kind, plan.tokens(seq), plan.ignore_eos, planned_ns, freed_ns)
 
     def left(self) -> list[Asked]:
         """The requests of a bounded plan that nobody has taken."""

@@ -27,6 +27,9 @@ PURE = {
             "facts",
             "summary",
             "margin",
+            "arrivals",
+            "openloop",
+            "replay",
         ]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof"]),
