@@ -45,7 +45,7 @@ class OpenFacts:
         """More and more requests in the system, by more than chance, and each waits longer for its first token."""
         if self.piled_up is None or self.piled_up_errors is None or self.ttft_ms is None:
             return False
-        longer = self.ttft_ms[1] > TTFT_GROWTH_MIN * self.ttft_ms[0]
+        longer = self.ttft_ms[1] > TTFT_GROWTH_MIN * self.ttft_ms[0] or self.ttft_ms[1] == np.inf
         return (
             self.still_growing
             and longer
@@ -107,8 +107,9 @@ def _pile(cols: Columns, start_ns: float, end_ns: float) -> dict[str, Any]:
     edges = np.linspace(start_ns, end_ns, 4)
     thirds = [_in_system(planned, done, low, high) for low, high in pairwise(edges)]
     ttft_ms = (cols["first_token_ns"].astype(np.float64) - planned) / NS_PER_MS
-    # Whoever still had no first token when the Point ended waited at least until then.
-    ttft_ms = np.where(np.isnan(ttft_ms), (done - planned) / NS_PER_MS, ttft_ms)
+    # Who had none when the Point ended would have waited for longer than can be told.
+    waiting = np.isnan(ttft_ms) & np.isin(cols["outcome"].astype(str), (Outcome.CUT, Outcome.UNSENT))
+    ttft_ms = np.where(waiting, np.inf, ttft_ms)
     medians = [
         _median(ttft_ms[_within(planned, low, high)]) for low, high in ((edges[0], edges[1]), (edges[2], edges[3]))
     ]
@@ -154,8 +155,8 @@ def _overload(f: OpenFacts, whole_run: bool) -> list[Finding]:
     advice = f"the rate is above what the server can serve, and latencies have no steady value; lower load.rate{served}"
     note = ", if in flight and TTFT rise beyond chance"
     if f.ttft_ms is not None and f.growing:
-        first, last = f.ttft_ms
-        note = f"; the first token took {first:.3g} ms in the window's first third, {last:.3g} ms in its last"
+        first, last = ("never came" if ms == np.inf else f"took {ms:.3g} ms" for ms in f.ttft_ms)
+        note = f"; the first token {first} in the window's first third, {last} in its last"
     ok = None if whole_run else not (f.growing or f.cut)
     found = [Finding("overload", f.piled_up, PILED_UP_MAX, "share", ok, advice, note=note)]
     if f.cut and not f.growing:
