@@ -63,7 +63,7 @@ class Sender:
     def left(self) -> list[Asked]:
         """The requests that have come due and were never sent."""
         now_ns, found = monotonic_ns(), [self._next] if self._next else []
-        if not found or (found[0].planned_ns or 0) > now_ns:
+        if found and (found[0].planned_ns or 0) > now_ns:
             return []  # the next one is not due, and so no later one is
         for seq, offset_ns in self._due:
             if self._start_ns + offset_ns > now_ns:
