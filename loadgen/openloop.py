@@ -153,16 +153,15 @@ def _overload(f: OpenFacts, whole_run: bool) -> list[Finding]:
     """Both must rise: in-flight alone may by chance, TTFT alone by a pause of the server."""
     served = "" if f.ended_per_s is None else f": here it finished {f.ended_per_s:.3g} requests a second"
     advice = f"the rate is above what the server can serve, and latencies have no steady value; lower load.rate{served}"
-    note = ", if in flight and TTFT rise beyond chance"
-    if f.ttft_ms is not None and f.growing:
-        first, last = ("never came" if ms == np.inf else f"took {ms:.3g} ms" for ms in f.ttft_ms)
-        note = f"; the first token {first} in the window's first third, {last} in its last"
-    ok = None if whole_run else not (f.growing or f.cut)
-    found = [Finding("overload", f.piled_up, PILED_UP_MAX, "share", ok, advice, note=note)]
     if f.cut and not f.growing:
         late = "requests sent in the window had not ended long after it, and were cut; " + advice
-        found = [Finding("overload", f"{f.cut} not answered", "all", "", False, late)]
-    return found
+        return [Finding("overload", f"{f.cut} not answered", "all", "", False, late)]
+    note = ", if in flight and TTFT rise beyond chance"
+    if f.growing and f.ttft_ms is not None:
+        first, last = ("for ever" if ms == np.inf else f"{ms:.0f} ms" for ms in f.ttft_ms)
+        note = f"; the first token took {first} in the window's first third, {last} in its last"
+    ok = None if whole_run else not f.growing
+    return [Finding("overload", f.piled_up, PILED_UP_MAX, "share", ok, advice, note=note)]
 
 
 def _rate_held(f: OpenFacts) -> list[Finding]:
