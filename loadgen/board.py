@@ -9,7 +9,7 @@ from typing import Any
 
 from loadgen import window
 from loadgen.config import Load
-from loadgen.window import End, Window
+from loadgen.window import Crowd, End, Window
 
 # All workers hear of the start before it comes: their polls of the board are 50 ms apart.
 START_DELAY_NS = 250_000_000
@@ -47,6 +47,8 @@ class Board:
         self._start_utc_ns: int | None = None
         self._ends: list[End] = []
         self._window: Window | None = None
+        self._begun: Crowd | None = None  # open loop: at the window's two ends
+        self._ended: Crowd | None = None
         self._health: list[dict[str, Any]] = []
         self._going, self._reason = True, ""
 
@@ -81,9 +83,20 @@ class Board:
         if self._window is not None and all(beat.get("drained") for beat in beats):
             self.stop("every request sent in the window has ended")
         elif self._window is not None and self._load.kind == "open":
-            waited_s = window.drain_ns_max(self._ends) / 1e9
-            if now_ns > self._window.end_ns + waited_s * 1e9:
-                self.stop(f"requests sent in the window had not ended {waited_s:.0f} s after it")
+            self._give_up(self._window, beats, now_ns)
+
+    def _give_up(self, span: Window, beats: list[dict[str, Any]], now_ns: int) -> None:
+        """Stop where the window's last requests are not worth waiting for: the server does not keep up."""
+        crowd = Crowd(*(sum(beat.get(name, 0) for beat in beats) for name in ("sent", "in_flight")))
+        self._begun = self._begun or crowd
+        if now_ns < span.end_ns:
+            return
+        self._ended = self._ended or crowd
+        waited_s = window.drain_ns_max(self._ends) / 1e9
+        if window.hopeless(self._begun, self._ended):
+            self.stop("requests piled up in the window: the server does not keep up with the rate")
+        elif now_ns > span.end_ns + waited_s * 1e9:
+            self.stop(f"requests sent in the window had not ended {waited_s:.0f} s after it")
 
     def _found(self, beats: list[dict[str, Any]], now_ns: int) -> Window | None:
         """The window by what all workers have told, if that is enough."""

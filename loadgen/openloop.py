@@ -12,7 +12,7 @@ import numpy as np
 
 from loadgen.margin import Finding
 from loadgen.record import Outcome
-from loadgen.series import NS_PER_S, Columns
+from loadgen.series import NS_PER_S, Columns, tokens_between
 
 LATENESS_P99_MS_MAX = 10.0  # of requests that had no place to wait for: more is the client's own delay
 RATE_HELD_MIN = 0.99  # below, the rate that was asked for was not what came
@@ -32,7 +32,7 @@ class OpenFacts:
     offered_per_s: float | None = None  # by the plan
     achieved_per_s: float | None = None  # as sent
     missing: int | None = None  # requests of the plan that were not sent in the window; None in a whole run
-    ended_per_s: float | None = None
+    served_per_s: float | None = None  # the tokens that came, in requests of their mean length
     burst: int = 0  # the most requests sent in any BURST_S
     cut: int = 0  # sent in the window, and not ended when the Point was
     piled_up: float | None = None  # requests more in the system at the end than at the start, share of those that came
@@ -58,7 +58,6 @@ def open_facts(cols: Columns, start_ns: float, end_ns: float, whole_run: bool) -
     planned, sent = cols["planned_ns"].astype(np.float64), cols["sent_ns"].astype(np.float64)
     due = np.full(len(planned), True) if whole_run else _within(planned, start_ns, end_ns)
     out = ~np.isnan(sent) if whole_run else _within(sent, start_ns, end_ns)
-    ended = _within(cols["done_ns"].astype(np.float64), start_ns, end_ns) & (cols["outcome"] == Outcome.OK)
     length_s = (end_ns - start_ns) / NS_PER_S
     waited = ~np.isnan(cols["refill_ns"].astype(np.float64))
     opening = np.nan_to_num(cols["connect_ns"].astype(np.float64))
@@ -69,11 +68,19 @@ def open_facts(cols: Columns, start_ns: float, end_ns: float, whole_run: bool) -
         offered_per_s=rate_per_s(planned[due], None if whole_run else length_s),
         achieved_per_s=rate_per_s(sent[out], None if whole_run else length_s),
         missing=None if whole_run else int(due.sum() - out.sum()),
-        ended_per_s=float(ended.sum()) / length_s if length_s > 0 else None,
+        served_per_s=_served_per_s(cols, start_ns, end_ns),
         burst=burst(sent[out]),
         cut=0 if whole_run else int((out & (cols["outcome"] == Outcome.CUT)).sum()),
         **({} if whole_run or length_s <= 0 else _pile(cols, start_ns, end_ns)),
     )
+
+
+def _served_per_s(cols: Columns, start_ns: float, end_ns: float) -> float | None:
+    """Requests that end in a window tell less: of those that pile up most are half done."""
+    lengths = cols["output_tokens"][cols["outcome"] == Outcome.OK].astype(np.float64)
+    if end_ns <= start_ns or not np.nansum(lengths):
+        return None
+    return tokens_between(cols, start_ns, end_ns) / float(np.nanmean(lengths)) / ((end_ns - start_ns) / NS_PER_S)
 
 
 def _within(stamps: np.ndarray, start: float, end: float) -> np.ndarray:
@@ -151,8 +158,8 @@ def findings(f: OpenFacts, whole_run: bool) -> list[Finding]:
 
 def _overload(f: OpenFacts, whole_run: bool) -> list[Finding]:
     """Both must rise: in-flight alone may by chance, TTFT alone by a pause of the server."""
-    served = "" if f.ended_per_s is None else f": here it finished {f.ended_per_s:.3g} requests a second"
-    advice = f"the rate is above what the server can serve, and latencies have no steady value; lower load.rate{served}"
+    enough = "" if f.served_per_s is None else f" (its tokens were those of {f.served_per_s:.3g} requests a second)"
+    advice = f"the rate is above what the server can serve, and no latency has a steady value; lower load.rate{enough}"
     if f.cut and not f.growing:
         late = "requests sent in the window had not ended long after it, and were cut; " + advice
         return [Finding("overload", f"{f.cut} not answered", "all", "", False, late)]

@@ -12,6 +12,7 @@ from loadgen.plan import WARM_UP_REQUESTS
 
 NS_PER_S = 1_000_000_000
 OPEN_WINDOW_S = 30.0  # unless load.window_s says otherwise
+PILED_UP_HOPELESS = 0.3  # of the requests sent in the window
 DRAIN_TIMES_MAX = 2  # times the longest request so far ...
 DRAIN_SLACK_NS = 5 * NS_PER_S  # ... and so much more
 
@@ -32,6 +33,14 @@ class End:
     sent_ns: int
     done_ns: int
     ok: bool
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """How many requests had been sent at a moment, and how many of them were in flight."""
+
+    sent: int
+    in_flight: int
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,15 @@ def find_open(load: Load, expected_ns: int, ends: Sequence[End], now_ns: int) ->
     length_s = load.window_s or OPEN_WINDOW_S
     how = f"after one request duration of {start / NS_PER_S:.2f} s; length: load.window_s={length_s:g}"
     return Window(start, start + int(length_s * NS_PER_S), how)
+
+
+def hopeless(begin: Crowd, end: Crowd) -> bool:
+    """Whether so many of an open window's requests piled up that waiting for them tells nothing more.
+
+    A share and a number that no steady server shows by chance: with L in flight, chance moves that by about sqrt(2 L).
+    """
+    grown = end.in_flight - begin.in_flight
+    return grown > PILED_UP_HOPELESS * (end.sent - begin.sent) and grown > 5 * math.sqrt(2 * (begin.in_flight + 1))
 
 
 def drain_ns_max(ends: Sequence[End]) -> int:

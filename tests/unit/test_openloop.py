@@ -64,7 +64,7 @@ def test_overload_is_told_as_such(seed: int) -> None:
     assert facts.open.piled_up == pytest.approx(0.25, abs=0.1)
     reasons = [reason for reason in verdict.judge(facts).reasons if reason.advice.find("health") < 0]
     assert [reason.rule for reason in reasons] == ["overload"]
-    assert "lower load.rate: here it finished 1" in reasons[0].advice
+    assert "lower load.rate (its tokens were those of 1" in reasons[0].advice
     numbers = summarize(cols, 2 * S, 32 * S, concurrency=None, gpus=None, whole_run=False, overloaded=True)
     for name in ("ttft_ms", "ttft_planned_ms", "tpot_ms", "chunk_gap_ms", "e2e_ms", "e2e_planned_ms", "lateness_ms"):
         assert (numbers[name]["p50"], numbers[name]["mean"], numbers[name]["n"]) == (None, None, 0)

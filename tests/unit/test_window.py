@@ -4,6 +4,7 @@ import pytest
 
 from loadgen.config import Level, Load
 from loadgen.window import (
+    Crowd,
     End,
     Expected,
     Measured,
@@ -12,6 +13,7 @@ from loadgen.window import (
     expect_at,
     find,
     find_open,
+    hopeless,
     level_s,
     mean_duration_ns,
     stagger_s,
@@ -90,6 +92,9 @@ def test_open_loop_begins_after_one_duration() -> None:
 def test_a_backlog_is_not_waited_for() -> None:
     """The last requests of an open window get twice the longest duration so far, and some seconds."""
     assert drain_ns_max([*ends(3, 1.0, 1.0), *ends(1, 1.0, 4.0)]) == 13 * S
+    assert hopeless(Crowd(50, 40), Crowd(650, 260))
+    assert not hopeless(Crowd(50, 40), Crowd(650, 190))  # a share that chance may reach
+    assert not hopeless(Crowd(5, 4), Crowd(23, 14))  # a number that chance may reach
 
 
 def test_mean_duration_prefers_the_good() -> None:
