@@ -17,8 +17,8 @@ from loadgen.series import (
     Columns,
     chunk_counts,
     failures,
+    held_mean,
     idle_spans,
-    in_flight_mean,
     is_open,
     series,
     whole_run_span,
@@ -76,6 +76,7 @@ def facts_of(
     concurrency: int | None,
     failed_share_max: float,
     short_share_max: float,
+    think_s: float = 0.0,
     **from_server: Any,
 ) -> Facts:
     """The facts of a Point: `cols` of requests.parquet, `health` of health.parquet, `window_ns` [start, end).
@@ -88,7 +89,7 @@ def facts_of(
     counted = np.full(len(cols["outcome"]), True) if whole_run else cols["in_window"]
     span_ns = whole_run_span(cols) if window_ns is None else window_ns
     sent = counted & (cols["outcome"] != Outcome.UNSENT)
-    in_flight = in_flight_mean(cols, *span_ns)
+    held = held_mean(cols, *span_ns, think_s)
     good = sent & (cols["outcome"] == Outcome.OK)
     return Facts(
         requests=int(sent.sum()),
@@ -98,7 +99,7 @@ def facts_of(
         short_share_max=short_share_max,
         failure=_failure(cols, sent),
         whole_run=whole_run,
-        concurrency_held=in_flight / concurrency if concurrency and in_flight is not None else None,
+        concurrency_held=held / concurrency if concurrency and held is not None else None,
         **_refill(cols["refill_ns"][sent]),
         open=open_facts(cols, *span_ns, whole_run) if is_open(cols) else None,
         chunks_per_read=_chunks_per_read(cols, sent),

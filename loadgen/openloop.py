@@ -120,10 +120,11 @@ def _pile(cols: Columns, start_ns: float, end_ns: float) -> dict[str, Any]:
     medians = [
         _median(ttft_ms[_within(planned, low, high)]) for low, high in ((edges[0], edges[1]), (edges[2], edges[3]))
     ]
-    if len(due) < 6 or None in medians or not thirds[0]:
+    if len(due) < 6 or None in medians or not any(thirds):
         return {}
     spread = _cv2(np.diff(np.sort(planned[due]))) + _cv2((done - planned)[due])
-    error = thirds[0] * float(np.sqrt(2 * max(spread, 1.0) / (len(due) / 3)))
+    # The mean of all three: one third alone may be nearly empty by chance.
+    error = float(np.mean(thirds) * np.sqrt(2 * max(spread, 1.0) / (len(due) / 3)))
     grown = thirds[2] - thirds[0]
     return {
         "piled_up": 1.5 * grown / len(due),  # the middles of the outer thirds are two thirds of the window apart

@@ -3,16 +3,14 @@
 Whole or not at all: what a Point's folder holds counts only with its point.json, which is written last.
 """
 
-import dataclasses
 import os
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadgen import cluster, launch, prompts, record, replay, store, summary, verdict, window, worker
+from loadgen import cluster, launch, prompts, record, replay, store, summary, verdict, window
+from loadgen.cell import Cell, identity_of, load_of, shards_of
 from loadgen.columns import columns
 from loadgen.config import Config, Level
 from loadgen.errors import ClusterError
@@ -24,41 +22,11 @@ from loadgen.plan import Prompt
 from loadgen.progress import Progress
 from loadgen.verdict import Verdict
 from loadgen.watch import Watch, observe
-from loadgen.window import Expected, Measured, Window
-from server.variant import contradictions
+from loadgen.window import Measured, Window
+from server.variant import contradictions_of_all
 
 INFO_S_MAX = 20.0  # /server_info of a busy server
 HANG_SLACK_S = 5.0  # the requests' own deadlines come first, so that their rows tell why
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What one Point is: one level of a run on a running server, and what is expected of it."""
-
-    launched: Launched
-    conf: Config
-    level: Level
-    folder: Path
-    identity: Mapping[str, Any]
-    expected: Expected
-    flushed: bool  # the server emptied its cache and its totals of speculation before the Point
-
-    @property
-    def counted(self) -> bool:
-        """A fixed count of requests, and so no window."""
-        return self.level.counted
-
-    @property
-    def stagger_s(self) -> float:
-        """Over how many seconds the first requests are spread; in open loop the clock spreads them."""
-        if self.level.concurrency is None:
-            return 0.0
-        return window.stagger_s(self.conf.load, self.level.concurrency, self.expected)
-
-    @property
-    def ramp_s(self) -> float:
-        """What the board waits for before it thinks of a window."""
-        return self.expected.duration_s if self.level.open else self.stagger_s
 
 
 def measure(
@@ -80,12 +48,12 @@ def measure(
         launched.measured_hash, launched.measured = asked, []
     expected = window.expect_at(level.concurrency, launched.warm_up_s, launched.measured)
     place = store.new_folder(folder, level.folder)
-    identity = _identity(launched, conf, level, place, asked)
+    identity = identity_of(launched, conf, level, place, asked)
     progress.phase("flushing the cache")
     flushed = bool(launched.server.ask("flush", stop=stop))
-    cell = Cell(launched, conf, level, place, identity, expected, flushed)
+    cell = Cell(launched, conf, level, place, identity, expected, prompts.turns(found), flushed)
     hang_s_max = max(conf.load.first_token_s_max, conf.load.stall_s_max) + HANG_SLACK_S
-    crew = cluster.hire(_shards(cell, found), conf.load, cell.ramp_s, cell.counted, place)
+    crew = cluster.hire(shards_of(cell, found), conf.load, cell.ramp_s, cell.counted, place)
     try:
         watch = observe(crew, launched, _shower(cell, ladder, progress), stop, hang_s_max)
     finally:
@@ -93,62 +61,11 @@ def measure(
     return _conclude(cell, watch)
 
 
-def _identity(launched: Launched, conf: Config, level: Level, folder: Path, asked: str) -> dict[str, Any]:
-    """The identity columns of every row of the Point."""
-    return {
-        "study": conf.study,
-        "variant": conf.variant.name,
-        "spec_mode": launched.spec_mode,
-        "engine": launched.spec.engine,
-        "engine_version": launched.endpoint.get("version"),
-        "simulated": launched.simulated,
-        "sim_speed": launched.sim_speed,
-        "model": conf.model.name,
-        "workload": conf.workload.name,
-        "workload_hash": asked,
-        "block": conf.block,
-        "concurrency": level.concurrency,
-        "rate": replay.resolved(conf.load, level).rate,
-        "point_id": f"{launched.id}-{folder.name}",
-        "launch_id": launched.id,
-        "started_at": None,  # known when the board gives the start
-    }
-
-
-def _shards(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
-    """One shard a worker; never more workers than streams."""
-    conf, launched = cell.conf, cell.launched
-    places = conf.load.max_in_flight if cell.level.open else cell.level.concurrency
-    count = min(conf.cluster.workers or 1, places or sys.maxsize)
-    plan = prompts.plan(conf.workload, found, conf.block, replay.resolved(conf.load, cell.level).requests)
-    plan = dataclasses.replace(plan, arrivals=replay.arrivals(conf.load, cell.level, plan.seed))
-    if launched.tells_verify_steps and conf.engine.api == "chat":
-        plan = dataclasses.replace(plan, body={"return_spec_tokens_details": True, **plan.body})
-    return [
-        worker.Shard(
-            worker=number,
-            workers=count,
-            concurrency=places,
-            plan=plan,
-            point_id=cell.identity["point_id"],
-            base_url=launched.endpoint["url"],
-            api=conf.engine.api,
-            model_id=launched.endpoint.get("model_id") or conf.model.name,
-            stagger_s=cell.stagger_s,
-            limits=launch.limits(conf.load),
-            identity=cell.identity,
-            api_key_env=conf.engine.api_key_env,
-            ca_file=conf.engine.ca_file,
-            keep_text=conf.output.text,
-        )
-        for number in range(count)
-    ]
-
-
 def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping[str, Any]], None]:
     """Shows phase, counts and the time left, as the board has them."""
     place, known = ladder.levels.index(cell.level), replay.resolved(cell.conf.load, cell.level)
     later_s = ladder.left_s(place + 1)
+    later_turns_s = cell.stagger_s - window.stagger_s(cell.conf.load, cell.level.concurrency, cell.expected)
     fixed = {
         "variant": cell.conf.variant.name,
         "level": place + 1,
@@ -160,7 +77,7 @@ def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping
     def show(board: Mapping[str, Any]) -> None:
         known_s = board["duration_s"] or 0.0
         duration_s = known_s if board["window"] else max(known_s, cell.expected.duration_s)
-        whole_s = window.level_s(cell.conf.load, known, duration_s)
+        whole_s = later_turns_s + window.level_s(cell.conf.load, known, duration_s)
         left_s = max(0.0, whole_s - board["t_ns"] / 1e9)
         whole_left_s = None if later_s is None else left_s + later_s
         counts = {name: board[name] for name in ("phase", "finished", "failed", "tokens_per_s", "in_flight")}
@@ -200,10 +117,10 @@ def _judge(
 ) -> tuple[Verdict, dict[str, Any]]:
     """The verdict and the numbers of a Point that ran to its end. A server of ours proves itself once more."""
     launched, ours = cell.launched, cell.launched.spec.engine != "external"
-    told = launched.server.ask("info", wait_s_max=INFO_S_MAX)
-    wrong, unproven = contradictions(
-        launched.spec, told, cell.level.concurrency or 1
-    )  # in open loop requests may queue
+    infos = launched.server.ask("infos", wait_s_max=INFO_S_MAX * len(launched.endpoint["urls"]))
+    most = cell.level.concurrency or 1  # in open loop requests may queue
+    wrong, unproven = contradictions_of_all(launched.spec, infos, most)
+    told = next(iter(infos.values()))
     if ours and told is None:
         unproven = []  # that it no longer answers says it all
     facts = gather(
@@ -215,11 +132,13 @@ def _judge(
         wrong,
         unproven,
         proof_needed=ours,
+        sharing_meant=prompts.shares(cell.conf.workload),
+        think_s=cell.conf.workload.think_s,
         died=_impostor(launched, told) if ours else None,
     )
     judged = verdict.judge(facts)
     overloaded = any(reason.rule == "overload" for reason in judged.reasons)
-    return judged, _summary(cell, cols, span, told or {}, overloaded)
+    return judged, _summary(cell, cols, span, list(infos.values()), overloaded)
 
 
 def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
@@ -233,10 +152,17 @@ def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
 
 
 def _summary(
-    cell: Cell, cols: dict[str, Any], span: Window | None, told: Mapping[str, Any], overloaded: bool
+    cell: Cell,
+    cols: dict[str, Any],
+    span: Window | None,
+    infos: Sequence[Mapping[str, Any] | None],
+    overloaded: bool,
 ) -> dict[str, Any]:
+    told = infos[0] or {}
     states = told.get("internal_states") or [{}]
-    average = states[0].get("avg_spec_accept_length") if isinstance(states[0], dict) else None
+    # Averages of several servers cannot be averaged: none tells of how many tokens its own is.
+    average = states[0].get("avg_spec_accept_length") if isinstance(states[0], dict) and len(infos) == 1 else None
+    sizes: list[Any] = [(info or {}).get("tp_size") for info in infos]
     # Without a flush the server's average holds earlier levels too.
     accept = float(average) if average and cell.flushed else None
     return summary.summarize(
@@ -244,9 +170,10 @@ def _summary(
         span.start_ns if span else 0,
         span.end_ns if span else 0,
         concurrency=cell.level.concurrency,
-        gpus=cell.launched.spec.tp if cell.launched.spec.engine != "external" else told.get("tp_size"),
+        gpus=cell.launched.spec.tp if cell.launched.spec.engine != "external" else sum(sizes) if all(sizes) else None,
         whole_run=cell.counted,
         overloaded=overloaded,
+        think_s=cell.conf.workload.think_s,
         accept_length=accept,
         accept_source="server_average" if accept else None,
     )
@@ -266,8 +193,9 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
         "started_at": datetime.fromtimestamp(begun_ns / 1e9, UTC) if begun_ns else None,
         "model_id": cell.launched.endpoint.get("model_id"),
         "cache_flushed": cell.flushed,
-        "load": _load(cell),
+        "load": load_of(cell),
         "tags": conf.tags,
+        "caveats": [*prompts.caveats(conf.workload), *summary.caveats(numbers)],
         "window": {
             "start_s": span.start_ns / 1e9 if span else None,
             "end_s": span.end_ns / 1e9 if span else None,
@@ -283,15 +211,3 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
             "server_metrics": f"{beside}/server_metrics{stem}.parquet",
         },
     }
-
-
-def _load(cell: Cell) -> dict[str, Any]:
-    """What point.json says of the load: what was asked, of a trace also its mean rate."""
-    load, level = cell.conf.load, cell.level
-    if not level.open:
-        return {"kind": load.kind, "concurrency": level.concurrency, "requests": level.requests}
-    known = replay.resolved(load, level)
-    names = ("burstiness", "max_in_flight") if load.trace is None else ("trace", "trace_speed", "max_in_flight")
-    arrival = "trace" if load.trace else load.arrival
-    asked = {"kind": load.kind, "rate": known.rate, "requests": known.requests, "arrival": arrival}
-    return {**asked, **{name: getattr(load, name) for name in names}}

@@ -6,6 +6,7 @@ must not know of the board or the window, and does not look into a response.
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic_ns
 
@@ -34,11 +35,13 @@ class Sender:
         point_id: str,
         api: str,
         model_id: str,
+        endpoints: Sequence[str],
         exchange: Exchange,
         tally: Tally,
     ) -> None:
         self._plan, self._api, self._model_id, self._point_id = plan, api, model_id, point_id
         self._exchange, self._tally, self._start_ns = exchange, tally, start_ns
+        self._endpoints = endpoints
         self._due = due(plan, workers, worker)
         self._next: Asked | None = None  # taken from the plan, not yet sent
         self._places = deque([start_ns] * places)  # since when each has been free
@@ -94,7 +97,16 @@ class Sender:
 
     def _asked(self, seq: int, planned_ns: int) -> Asked:
         plan, prompt = self._plan, self._plan.prompt(seq)
-        return Asked(seq, prompt.id, prompt.kind, plan.tokens(seq), plan.ignore_eos, planned_ns)
+        return Asked(
+            seq,
+            prompt.id,
+            prompt.kind,
+            plan.tokens(seq),
+            plan.ignore_eos,
+            planned_ns,
+            planned_prompt_tokens=prompt.tokens,
+            endpoint=self._endpoints[seq % len(self._endpoints)],
+        )
 
     async def _one(self, asked: Asked, body: bytes) -> None:
         trace, self._next = Trace(), None
@@ -102,7 +114,7 @@ class Sender:
         self.active[asked.seq] = asked, trace
         self.sent += 1
         try:
-            await self._exchange(headers, body, trace)
+            await self._exchange(asked.seq % len(self._endpoints), headers, body, trace)
         finally:
             del self.active[asked.seq]
             self._places.append(monotonic_ns() if trace.done_ns is None else trace.done_ns)

@@ -18,7 +18,7 @@ class Shard:
     """Everything one worker needs for its share of a Point.
 
     `concurrency` is that of the whole Point; of a plan with arrivals it is the bound on requests in flight, None as
-    many as open files allow.
+    many as open files allow. Several `base_urls` are asked in turns, request by request of the plan.
     """
 
     worker: int
@@ -26,7 +26,7 @@ class Shard:
     concurrency: int | None
     plan: Plan
     point_id: str
-    base_url: str
+    base_urls: tuple[str, ...]
     api: str
     model_id: str
     stagger_s: float

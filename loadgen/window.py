@@ -162,9 +162,9 @@ def _exponent(earlier: Measured, later: Measured) -> float:
     return min(1.0, max(0.0, slope))
 
 
-def stagger_s(load: Load, concurrency: int, expected: Expected) -> float:
-    """Over how many seconds the first requests are spread; a single stream has nothing to spread."""
-    if concurrency == 1:
+def stagger_s(load: Load, concurrency: int | None, expected: Expected) -> float:
+    """Over how many seconds the first requests are spread; one stream has nothing to spread, nor has open loop."""
+    if concurrency in (None, 1):
         return 0.0
     return load.stagger_s if load.stagger_s is not None else expected.duration_s
 

@@ -41,6 +41,7 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
     where the key or descriptors are missing, and what `write` raises.
     """
     key = api_key(shard.api_key_env)
+    addresses = [url(base_url, shard.api) for base_url in shard.base_urls]
     shard = dataclasses.replace(shard, places=_places(shard))
     collecting = gc.get_threshold()
     gc.collect()
@@ -54,10 +55,9 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
             start_ns = start_utc_ns - ahead_ns - (time.time_ns() - clock())
             begun = {**shard.identity, "started_at": datetime.fromtimestamp(start_utc_ns / NS, UTC)}
             shard = dataclasses.replace(shard, identity=begun)
-            address = url(shard.base_url, shard.api)
 
-            async def ask(headers: dict[str, str], body: bytes, trace: Trace) -> Trace:
-                return await exchange(http, address, headers, body, shard.limits, shard.api, trace)
+            async def ask(place: int, headers: dict[str, str], body: bytes, trace: Trace) -> Trace:
+                return await exchange(http, addresses[place], headers, body, shard.limits, shard.api, trace)
 
             return await Run(shard, ask, tell, write, clock, start_ns, key).whole()
     finally:

@@ -17,10 +17,15 @@ PURE = {
     *(
         f"loadgen.{name}"
         for name in [
+            "asking",
+            "bounds",
             "checks",
+            "lengths",
+            "texts",
             "secret",
             "overrides",
             "dialects",
+            "files",
             "form",
             "framing",
             "series",
@@ -29,6 +34,7 @@ PURE = {
             "margin",
             "arrivals",
             "openloop",
+            "loads",
             "replay",
         ]
     ),
@@ -80,7 +86,21 @@ def test_pure_layer_is_there() -> None:
 
 
 # The story of a run, bottom up: nothing in it imports what stands after it.
-FLOW = ["config", "plan", "window", "board", "store", "worker", "engine", "cluster", "launch", "watch", "point", "grid"]
+FLOW = [
+    "config",
+    "plan",
+    "window",
+    "board",
+    "store",
+    "worker",
+    "engine",
+    "cluster",
+    "launch",
+    "watch",
+    "cell",
+    "point",
+    "grid",
+]
 
 
 def test_flow_points_down() -> None:

@@ -78,6 +78,7 @@ REFUSED = [
     ([*OPEN, "load.trace_speed=2"], "load.trace_speed is for load.trace=FILE"),
     ([*TRACE, "load.trace_speed=0"], "load.trace_speed=0.0: give a finite number, above 0"),
     ([*TRACE, "load.window_s=9"], "a trace is replayed as it is: leave load.window_s out"),
+    ([*TRACE, "workload.output_tokens=9"], "load.trace gives the lengths already: leave workload.output_tokens out"),
     ([*TRACE, "load.arrival=constant"], "a trace is replayed as it is: leave load.arrival out"),
     (["+variant=baseline", "load.window_s=nan"], "load.window_s=nan: give a finite number"),
     (["+variant=baseline", "load.window_min_s=1e309"], "load.window_min_s=inf"),
