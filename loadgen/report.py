@@ -150,7 +150,8 @@ def _worst_margins(points: list[Point]) -> str:
     """For each rule the level that came closest to its limit."""
     closest: dict[str, tuple[float, str]] = {}
     for point in points:
-        level = f" at {point['load'].get('rate') or point['load'].get('concurrency')}" if len(points) > 1 else ""
+        load = point["load"]
+        level = f" at {load.get('rate') or load.get('concurrency') or 0:g}" if len(points) > 1 else ""
         for finding in point["verdict"].get("margins", ()):
             used = _used(finding)
             if used is not None and used > closest.get(finding["rule"], (-1.0, ""))[0]:
