@@ -12,7 +12,8 @@ pytestmark = pytest.mark.slow
 OPEN = ("-m", "+variant=baseline", "engine=sim", "load=open", "load.rate=6", "load.window_s=80")
 STALL_S, SHARES = 2.0, (0.95, 0.99)
 # Of 480 requests 24 lie above p95 and 5 above p99: who happens to come in a stall moves these by tenths of a second.
-CHANCE_S, MACHINE_S = 0.4, 0.15
+# When it is over those who waited are taken up one behind the other.
+CHANCE_S, BEHIND_S = 0.4, 0.3
 
 
 def waits_s(folder: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -44,7 +45,7 @@ def test_a_stall_is_seen_by_who_came_meanwhile(tmp_path: Path) -> None:
     print(*(np.quantile(values, (0.5, *SHARES)).round(3) for values in (without, stalled, owed)))
     assert not nothing.any()
     assert 0.05 < np.mean(owed > 0) < 0.15
-    assert np.quantile(stalled, SHARES) == pytest.approx(np.quantile(owed, SHARES), abs=MACHINE_S)
+    assert np.quantile(stalled, SHARES) == pytest.approx(np.quantile(owed, SHARES), abs=BEHIND_S)
     for share, more_s in zip(SHARES, (1.0, 1.8), strict=True):
         assert np.quantile(stalled, share) - np.quantile(without, share) == pytest.approx(more_s, abs=CHANCE_S)
     assert np.median(stalled) - np.median(without) < 0.1
