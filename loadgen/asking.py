@@ -92,7 +92,7 @@ def _check_counted_turns(config: Config) -> None:
     """A fixed count of requests holds whole conversations, one or more a stream."""
     turns = config.workload.turns
     for level in levels(config.load):
-        if level.requests is None:
+        if level.requests is None or level.concurrency is None:
             continue
         if level.requests % turns or config.workload.source != "builtin":
             raise ConfigError(

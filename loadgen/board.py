@@ -9,7 +9,7 @@ from typing import Any
 
 from loadgen import window
 from loadgen.config import Load
-from loadgen.window import End, Window
+from loadgen.window import Crowd, End, Window
 
 # All workers hear of the start before it comes: their polls of the board are 50 ms apart.
 START_DELAY_NS = 250_000_000
@@ -36,16 +36,19 @@ class Seat:
 class Board:
     """One Point's meeting place for `workers` workers.
 
-    `stagger_s`: over how long first requests are spread; `counted`: a fixed number of requests, and so no window.
+    `ramp_s`: over how long first requests are spread, in open loop how long one is expected to take; `counted`: a fixed
+    number of requests, and so no window.
     """
 
-    def __init__(self, load: Load, workers: int, stagger_s: float, counted: bool) -> None:
-        self._load, self._stagger_ns, self._counted = load, int(stagger_s * 1e9), counted
+    def __init__(self, load: Load, workers: int, ramp_s: float, counted: bool) -> None:
+        self._load, self._ramp_ns, self._counted = load, int(ramp_s * 1e9), counted
         self._seats = {worker: Seat() for worker in range(workers)}
         self._ready: set[int] = set()
         self._start_utc_ns: int | None = None
         self._ends: list[End] = []
         self._window: Window | None = None
+        self._begun: Crowd | None = None  # open loop: at the window's two ends
+        self._ended: Crowd | None = None
         self._health: list[dict[str, Any]] = []
         self._going, self._reason = True, ""
 
@@ -75,12 +78,33 @@ class Board:
             if all(beat.get("exhausted") for beat in beats):
                 self.stop("every request was sent and ended")
             return
-        if self._window is None:
-            rounds = [beat.get("first_round_ns") for beat in beats]
-            first_round_ns = None if None in rounds else max(value for value in rounds if value is not None)
-            self._window = window.find(self._load, self._stagger_ns, first_round_ns, self._ends)
+        now_ns = min(beat.get("t_ns", 0) for beat in beats)
+        self._window = self._window or self._found(beats, now_ns)
         if self._window is not None and all(beat.get("drained") for beat in beats):
             self.stop("every request sent in the window has ended")
+        elif self._window is not None and self._load.kind == "open":
+            self._give_up(self._window, beats, now_ns)
+
+    def _give_up(self, span: Window, beats: list[dict[str, Any]], now_ns: int) -> None:
+        """Stop where the window's last requests are not worth waiting for: the server does not keep up."""
+        crowd = Crowd(*(sum(beat.get(name, 0) for beat in beats) for name in ("sent", "in_flight")))
+        self._begun = self._begun or crowd
+        if now_ns < span.end_ns:
+            return
+        self._ended = self._ended or crowd
+        waited_s = window.drain_ns_max(self._ends) / 1e9
+        if window.hopeless(self._begun, self._ended):
+            self.stop("requests piled up in the window: the server does not keep up with the rate")
+        elif now_ns > span.end_ns + waited_s * 1e9:
+            self.stop(f"requests sent in the window had not ended {waited_s:.0f} s after it")
+
+    def _found(self, beats: list[dict[str, Any]], now_ns: int) -> Window | None:
+        """The window by what all workers have told, if that is enough."""
+        if self._load.kind == "open":
+            return window.find_open(self._load, self._ramp_ns, self._ends, now_ns)
+        rounds = [beat.get("first_round_ns") for beat in beats]
+        first_round_ns = None if None in rounds else max(value for value in rounds if value is not None)
+        return window.find(self._load, self._ramp_ns, first_round_ns, self._ends)
 
     def stop(self, reason: str) -> None:
         """Tell all workers to stop at their next beat; the first reason stands."""
@@ -118,5 +142,5 @@ class Board:
         t_ns = max(seat.beat.get("t_ns", 0) for seat in self._seats.values())
         if self._window is None:
             rounds = [seat.beat.get("first_round_ns") for seat in self._seats.values()]
-            return "ramp" if None in rounds else "window"
+            return "ramp" if None in rounds else "window"  # in open loop there are no rounds
         return "window" if t_ns < self._window.end_ns else "drain"

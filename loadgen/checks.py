@@ -14,8 +14,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from loadgen.asking import check_workload
 from loadgen.bounds import choice, number, value_of
-from loadgen.config import Config, levels, unknown_key, urls
+from loadgen.config import Config, unknown_key, urls
 from loadgen.errors import ConfigError
+from loadgen.loads import check_load
 
 NAME = re.compile(r"[a-z0-9_]+")
 SHIPPED_WORKLOADS = ("diverse", "fixed_prompt", "random", "shared_prefix", "multi_turn")
@@ -25,9 +26,6 @@ NOT_BUILT = {
     "output.uri": "other file systems are not built yet; leave output.uri out, results go to the run's folder",
     "slo.ttft_p99_ms": "objectives are not judged yet; leave slo out",
     "slo.tpot_p99_ms": "objectives are not judged yet; leave slo out",
-    "load.rate": "open loop is not built yet; use load.concurrency",
-    "load.arrival": "open loop is not built yet; use load.concurrency",
-    "load.max_in_flight": "open loop is not built yet; use load.concurrency",
 }
 
 
@@ -154,28 +152,6 @@ def _check_variant(config: Config) -> None:
             )
 
 
-def _check_load(config: Config) -> None:
-    load = config.load
-    if load.kind == "open":
-        raise ConfigError("load.kind=open is not built yet; use load.kind=closed with load.concurrency")
-    choice(config, "load.kind", ("closed",))
-    for key in (
-        "window_durations",
-        "window_min_s",
-        "connect_s_max",
-        "first_token_s_max",
-        "stall_s_max",
-        "total_s_max",
-        "window_s",
-    ):
-        number(config, f"load.{key}", 0, 86_400, above=True)
-    number(config, "load.stagger_s", 0, 86_400)
-    number(config, "load.window_requests", 1, 10_000_000)
-    number(config, "load.failed_share_max", 0, 1)
-    number(config, "load.short_share_max", 0, 1)
-    levels(load)
-
-
 def _check_rest(config: Config) -> None:
     number(config, "block", 0, 2**31 - 1)
     number(config, "cluster.workers", 1, 10_000)
@@ -189,6 +165,6 @@ _RULES: tuple[Callable[[Config], None], ...] = (
     _check_model,
     _check_variant,
     check_workload,
-    _check_load,
+    check_load,
     _check_rest,
 )

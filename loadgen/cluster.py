@@ -242,9 +242,9 @@ class Crew:
             ray.kill(self.board)
 
 
-def hire(shards: list[worker.Shard], load: Load, stagger_s: float, counted: bool, folder: Path | None) -> Crew:
+def hire(shards: list[worker.Shard], load: Load, ramp_s: float, counted: bool, folder: Path | None) -> Crew:
     """Start a board and one worker a shard; rows go to `folder`, or nowhere when it is None (warm-up)."""
-    board = ray.remote(Board).options(num_cpus=0, max_restarts=0).remote(load, len(shards), stagger_s, counted)
+    board = ray.remote(Board).options(num_cpus=0, max_restarts=0).remote(load, len(shards), ramp_s, counted)
     task, place = ray.remote(_work), str(folder) if folder else None
     refs = [
         task.options(num_cpus=1, max_retries=0, name=f"loadgen:worker {shard.worker}").remote(shard, board, place)

@@ -14,6 +14,7 @@ from omegaconf import MISSING
 from loadgen.errors import ConfigError
 
 CONCURRENCY_MAX = 100_000  # streams; beyond it one Point would need more descriptors than hosts commonly allow
+RATE_MAX = 100_000  # requests a second; beyond it one could not be told from the next by the clock of a busy loop
 
 
 @dataclass
@@ -71,8 +72,11 @@ class Load:
     kind: str = MISSING
     concurrency: Any = None  # a number or a list; `levels` is the checked form
     requests: Any = None
-    rate: float | None = None
-    arrival: str | None = None
+    rate: Any = None  # the same in open loop
+    arrival: str = "poisson"
+    burstiness: float | None = None
+    trace: str | None = None
+    trace_speed: float = 1.0
     max_in_flight: int | None = None
     stagger_s: float | None = None
     window_durations: float = 1.0
@@ -134,10 +138,45 @@ class Config:
 
 @dataclass(frozen=True)
 class Level:
-    """One level of a closed load: `concurrency` streams; `requests` is None where a window decides."""
+    """One level of a load: `concurrency` streams, or `rate` requests a second; neither is a trace.
 
-    concurrency: int
+    `requests` is None where a window decides, or where a trace is replayed to its end.
+    """
+
+    concurrency: int | None
     requests: int | None
+    rate: float | None = None
+
+    @property
+    def open(self) -> bool:
+        """Requests come by a clock, whatever became of the earlier ones."""
+        return self.concurrency is None
+
+    @property
+    def counted(self) -> bool:
+        """A fixed number of requests, and so no window."""
+        return self.requests is not None or (self.open and self.rate is None)
+
+    @property
+    def folder(self) -> str:
+        """What the folder of its Point is called."""
+        if not self.open:
+            return f"c{self.concurrency}"
+        return "trace" if self.rate is None else f"r{self.rate:g}"
+
+    @property
+    def words(self) -> str:
+        """The level for a person."""
+        return in_words(self.concurrency, self.rate)
+
+
+def in_words(concurrency: int | None, rate: float | None, trace: str | None = None) -> str:
+    """A level for a person, as the dataset has it; the rate of a `trace` is its mean."""
+    if concurrency is not None:
+        return f"concurrency {concurrency}"
+    if rate is None or trace:
+        return "trace" + (f" of {rate:.3g}/s" if rate else "")
+    return f"rate {rate:g}/s"
 
 
 def unknown_key(key: str) -> str:
@@ -163,29 +202,48 @@ def urls(engine: Engine) -> tuple[str, ...]:
 
 
 def levels(load: Load) -> tuple[Level, ...]:
-    """The levels of a closed load, in the order given. Raises ConfigError."""
-    asked = load.concurrency if isinstance(load.concurrency, list) else [load.concurrency]
-    counts = load.requests if isinstance(load.requests, list) else [load.requests] * len(asked)
+    """The levels of a load, in the order given. Raises ConfigError."""
+    if load.trace is not None:
+        return (Level(None, *_counts(load, 1)),)
+    key = "load.rate" if load.kind == "open" else "load.concurrency"
+    given = load.rate if load.kind == "open" else load.concurrency
+    asked = given if isinstance(given, list) else [given]
     if not asked:
-        raise ConfigError("load.concurrency is empty: give a number, or a list as in load.concurrency=[1,16]")
+        raise ConfigError(f"{key} is empty: give a number, or a list as in {key}=[1,16]")
     for value in asked:
-        _whole("load.concurrency", value, CONCURRENCY_MAX)
+        _rate(value) if load.kind == "open" else _whole(key, value, CONCURRENCY_MAX)
     if len(set(asked)) != len(asked):
-        raise ConfigError(
-            f"load.concurrency={asked} names a level twice; name each once (repeats are block=0,1,2 under -m)"
-        )
-    if len(counts) != len(asked):
-        raise ConfigError(
-            f"load.requests has {len(counts)} numbers for {len(asked)} levels; give one number, or one a level"
-        )
+        raise ConfigError(f"{key}={asked} names a level twice; name each once (repeats are block=0,1,2 under -m)")
+    counts = _counts(load, len(asked))
+    if load.kind == "open":
+        return tuple(Level(None, count, float(rate)) for rate, count in zip(asked, counts, strict=True))
     for level, count in zip(asked, counts, strict=True):
+        if count is not None and count < level:
+            raise ConfigError(
+                f"load.requests={count} is below the concurrency {level}; ask for at least {level} requests"
+            )
+    return tuple(Level(level, count) for level, count in zip(asked, counts, strict=True))
+
+
+def _counts(load: Load, levels: int) -> list[int | None]:
+    """The fixed number of requests of each level, None where a window decides."""
+    counts = load.requests if isinstance(load.requests, list) else [load.requests] * levels
+    if len(counts) != levels:
+        raise ConfigError(
+            f"load.requests has {len(counts)} numbers for {levels} levels; give one number, or one a level"
+        )
+    for count in counts:
         if count is not None:
             _whole("load.requests", count, 100_000_000)
-            if count < level:
-                raise ConfigError(
-                    f"load.requests={count} is below the concurrency {level}; ask for at least {level} requests"
-                )
-    return tuple(Level(level, count) for level, count in zip(asked, counts, strict=True))
+    return counts
+
+
+def _rate(value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value <= RATE_MAX:  # NaN is not above 0
+        raise ConfigError(
+            f"load.rate={value}: give requests a second, above 0, at most {RATE_MAX}, or a list as in load.rate=[2,6]"
+        )
 
 
 def _whole(key: str, value: Any, high: int) -> None:

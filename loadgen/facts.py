@@ -10,8 +10,19 @@ from typing import Any
 import numpy as np
 
 from loadgen.config import Load
+from loadgen.openloop import open_facts
 from loadgen.record import Outcome
-from loadgen.series import NS_PER_S, Columns, chunk_counts, failures, held_mean, series, whole_run_span
+from loadgen.series import (
+    NS_PER_S,
+    Columns,
+    chunk_counts,
+    failures,
+    held_mean,
+    idle_spans,
+    is_open,
+    series,
+    whole_run_span,
+)
 from loadgen.stats import MSER_BATCH, halves, mser5, slope_per_min
 from loadgen.summary import cached_share
 from loadgen.verdict import Facts
@@ -90,10 +101,10 @@ def facts_of(
         whole_run=whole_run,
         concurrency_held=held / concurrency if concurrency and held is not None else None,
         **_refill(cols["refill_ns"][sent]),
-        lateness_p99_ms=_lateness_p99_ms(cols, sent) if concurrency is None else None,
+        open=open_facts(cols, *span_ns, whole_run) if is_open(cols) else None,
         chunks_per_read=_chunks_per_read(cols, sent),
         cached_share=cached_share(cols, good),
-        silence_s=_silence_s(cols, *span_ns),
+        silence_s=_silence_s(cols, *span_ns, think_s),
         window_s=(span_ns[1] - span_ns[0]) / NS_PER_S,
         **_times(cols, good),
         **_steadiness(cols, *span_ns),
@@ -131,35 +142,28 @@ def _times(cols: Columns, good: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _silence_s(cols: Columns, start_ns: float, end_ns: float) -> float | None:
-    """The longest time in the window in which requests were in flight and none had an event; None without a window."""
+def _silence_s(cols: Columns, start_ns: float, end_ns: float, think_s: float) -> float | None:
+    """The longest time in the window in which no request had an event; None without a window.
+
+    Times in which nobody asked are no silence: in open loop, and where users think between turns.
+    """
     if end_ns <= start_ns:
         return None
-    idle = _idle(cols)
-    stamps = np.concatenate((cols["chunk_ns"].astype(np.float64), *idle))
-    inside = np.unique(stamps[(stamps >= start_ns) & (stamps < end_ns)])
+    idle = is_open(cols) or think_s > 0
+    begun, over = idle_spans(cols, start_ns, end_ns) if idle else (np.zeros(0), np.zeros(0))
+    stamps = np.concatenate((cols["chunk_ns"].astype(np.float64), over))
+    inside = np.sort(stamps[(stamps >= start_ns) & (stamps < end_ns)])
     edges = np.concatenate(([start_ns], inside, [end_ns]))
-    silent = ~(np.isin(edges[:-1], idle[0]) | np.isin(edges[1:], idle[1]))
-    return float((np.diff(edges) * silent).max()) / NS_PER_S
-
-
-def _idle(cols: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """Where times begin and end in which nothing is in flight: with few streams, when all users think at once."""
-    sent, done = (np.sort(cols[name].astype(np.float64)) for name in ("sent_ns", "done_ns"))
-    sent, done = sent[~np.isnan(sent)], done[~np.isnan(done)]
-    begins = done[np.searchsorted(sent, done) == np.arange(1, len(done) + 1)]
-    return begins, sent[np.searchsorted(done, sent, side="right") == np.arange(len(sent))]
+    gaps = np.diff(edges)
+    # An idle time ends with a stamp of its own and holds no event: it lies in one gap, which is shorter by it.
+    np.subtract.at(gaps, np.searchsorted(edges, over, side="left") - 1, over - begun)
+    return float(gaps.max()) / NS_PER_S
 
 
 def _refill(refills: np.ndarray) -> dict[str, Any]:
     """The refill's p99; of few refills that is the longest one, which a pause of the machine decides: then p90."""
     few = int((~np.isnan(refills.astype(np.float64))).sum()) < REFILLS_FOR_P99
     return {"refill_ms": _quantile(refills, 0.9 if few else 0.99, NS_PER_MS), "refill_few": few}
-
-
-def _lateness_p99_ms(cols: Columns, rows: np.ndarray) -> float | None:
-    late = cols["sent_ns"].astype(np.float64) - cols["planned_ns"].astype(np.float64)
-    return _quantile(late[rows], 0.99, NS_PER_MS)
 
 
 def _chunks_per_read(cols: Columns, rows: np.ndarray) -> float | None:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadgen import window
+from loadgen import replay, window
 from loadgen.config import Level, Load
 from loadgen.window import Measured
 from server.sim import faults, flags, profile, settings
 from server.variant import ServerSpec, argv
 
+CROWD_MAX = 256
 Durations = Callable[[int], float]
 
 
@@ -51,11 +52,19 @@ class Ladder:
             return None  # one level says nothing of how the next ones grow
         seen = list(self.measured)
         total = 0.0
-        for level in self.levels[place:]:
+        for level in (replay.resolved(self.load, level) for level in self.levels[place:]):
             if self.known is not None:
-                duration_s = self.known(level.concurrency)
+                duration_s = self.known(level.concurrency or in_flight(self.known, level.rate or 0.0))
             else:
-                duration_s = window.expect(level.concurrency, 0.0, seen).duration_s
-            seen.append(Measured(level.concurrency, duration_s))
-            total += window.level_s(self.load, level.concurrency, level.requests, duration_s)
+                duration_s = window.expect_at(level.concurrency, 0.0, seen).duration_s
+            seen.append(Measured(level.concurrency or 1, duration_s))
+            total += window.level_s(self.load, level, duration_s)
         return total
+
+
+def in_flight(durations: Durations, rate: float) -> int:
+    """How many requests a rate keeps in flight, by Little's law; CROWD_MAX where the server cannot keep up."""
+    crowd = 1
+    while crowd < CROWD_MAX and crowd < rate * durations(crowd):
+        crowd *= 2
+    return crowd

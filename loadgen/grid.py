@@ -6,6 +6,7 @@ what a person sees is `report`'s.
 
 import contextlib
 import dataclasses
+import itertools
 import random
 import sys
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ from loadgen.interrupt import Stop, signals
 from loadgen.launch import Launched
 from loadgen.plan import Prompt
 from loadgen.progress import Progress
+from loadgen.replay import trace_warnings
 from server.variant import ServerSpec
 
 
@@ -71,12 +73,9 @@ def run_all(collected: Collected) -> int:
             engine.require_weights(run.config, "sglang")
     if len({run.config.cluster.address for run in runs}) > 1:
         raise ConfigError("cluster.address differs between the runs of one command; give one")
-    asked = resume.question(
-        [
-            (run.config, run.folder.relative_to(collected.root), prompts.digest(run.config, found))
-            for run, found in zip(runs, texts, strict=True)
-        ]
-    )
+    hashes = [prompts.digest(run.config, found) for run, found in zip(runs, texts, strict=True)]
+    places = [run.folder.relative_to(collected.root) for run in runs]
+    asked = resume.question([run.config for run in runs], places, hashes)
     older = _older(collected, asked)
     results = sys.stdout
     # Ray tells of a lost process on stdout, which is for results.
@@ -129,7 +128,8 @@ def _prompts(configs: Sequence[Config]) -> list[tuple[Prompt, ...]]:
     """The prompts of each run; runs of one workload hold the same, since a file's may be large."""
     workloads = {repr(conf.workload): conf.workload for conf in configs}
     loaded = {key: prompts.load(workload) for key, workload in workloads.items()}
-    for warning in dict.fromkeys(warning for _, warnings in loaded.values() for warning in warnings):
+    told = [*(warnings for _, warnings in loaded.values()), *(trace_warnings(conf.load) for conf in configs)]
+    for warning in dict.fromkeys(itertools.chain(*told)):
         print(f"loadgen: warning: {warning}", file=sys.stderr)
     return [loaded[repr(conf.workload)][0] for conf in configs]
 
@@ -209,7 +209,7 @@ class Grid:
             try:
                 done, code = point.measure(launched, run.config, level, run.folder, found, ladder, progress, self.stop)
             except ClusterError as error:
-                progress.warn(f"FAILED at concurrency {level.concurrency}: {error}")
+                progress.warn(f"FAILED at {level.words}: {error}")
                 self._fail(run, level, error)
                 self.end(progress)
                 continue
@@ -236,7 +236,7 @@ class Grid:
     def _keep(self, run: Run, level: Level, done: dict[str, Any], code: int, progress: Progress) -> None:
         judged = done["verdict"]
         for reason in judged["reasons"]:
-            progress.line(f"{judged['status']} at concurrency {level.concurrency}: {_words(reason)}")
+            progress.line(f"{judged['status']} at {level.words}: {_words(reason)}")
         self._ledger(run, level, code, judged, done["point_id"], (done["summary"] or {}).get("output_tokens_per_s"))
         if judged["status"] == verdict.FAILED:
             self.end(progress)  # whatever state it is in, the next Point starts with a fresh one
@@ -256,6 +256,7 @@ class Grid:
             "workload": run.config.workload.name,
             "block": run.config.block,
             "concurrency": level.concurrency,
+            "rate": level.rate,
         }
 
     def _ledger(

@@ -188,7 +188,7 @@ def git_commit() -> str | None:
 
 def _warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
     """Send the unrecorded requests; their mean duration in seconds. Raises ServerError when none is answered."""
-    load = dataclasses.replace(conf.load, concurrency=WARM_UP_REQUESTS, requests=WARM_UP_REQUESTS)
+    load = dataclasses.replace(conf.load, kind="closed", concurrency=WARM_UP_REQUESTS, requests=WARM_UP_REQUESTS)
     plan = prompts.warm_up(conf.workload, conf.block)
     shard = worker.Shard(
         worker=0,

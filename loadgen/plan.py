@@ -7,10 +7,14 @@ count was asked. Knows nothing of sockets, clocks or servers.
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import orjson
 
+from loadgen.arrivals import Process, Replay
+
+CHARS_A_TOKEN = 4  # the usual rule of thumb for English text
 WARM_UP_REQUESTS = 16  # compile and cache effects of an engine show in its first few batches
 
 
@@ -67,15 +71,38 @@ class Plan:
     output_tokens: tuple[int, ...] = ()  # asked of request after request, going round; none: max_tokens of each
     turns: int = 1  # the most turns of a conversation
     think_s: float = 0.0  # seconds between an answer and the next turn
+    arrivals: Process | Replay | None = None  # open loop: when requests come; a Replay says how long they are, too
 
     def prompt(self, seq: int) -> Prompt:
         """The prompt of request `seq`, or of the conversation that it belongs to."""
+        if isinstance(self.arrivals, Replay):
+            return self._sized(seq, int(self.arrivals.input_tokens[seq]))
+        return self._text(seq)
+
+    def _sized(self, seq: int, tokens: int) -> Prompt:
+        """Texts from `seq` on, one behind the other, cut at about `tokens`.
+
+        Made when they are asked: a trace's prompts are hundreds of megabytes together.
+        """
+        first, place = self._text(seq), seq
+        content = first.text
+        while len(content) < CHARS_A_TOKEN * tokens:
+            place += 1
+            content += "\n\n" + self._text(place).text
+        # A server refuses a question of nothing.
+        asked = ({"role": "user", "content": content[: max(1, CHARS_A_TOKEN * tokens)]},)
+        return Prompt(first.id, first.kind, asked, tokens=tokens)
+
+    def _text(self, seq: int) -> Prompt:
+        """The text that request `seq` asks, or begins with."""
         again, place = divmod(seq // self.turns, len(self.prompts))
         prompt = self.prompts[place]
         return numbered(prompt, again + 1) if again and self.numbered else prompt
 
     def tokens(self, seq: int) -> int:
         """The output tokens that request `seq` asks for, at most."""
+        if isinstance(self.arrivals, Replay):
+            return int(self.arrivals.output_tokens[seq])
         return self.output_tokens[seq % len(self.output_tokens)] if self.output_tokens else self.max_tokens
 
     def conversation(self, first: int) -> range:
@@ -162,3 +189,9 @@ def shard(plan: Plan, concurrency: int, workers: int, worker: int) -> Iterator[i
         if number % concurrency % workers == worker:
             yield number * plan.turns
         number += 1
+
+
+def due(plan: Plan, workers: int, worker: int) -> Iterator[tuple[int, int]]:
+    """The requests that `worker` takes of a plan with arrivals, and when each comes (ns since the Point's begin)."""
+    assert plan.arrivals is not None
+    return islice(enumerate(plan.arrivals.times_ns()), worker, plan.requests, workers)

@@ -3,15 +3,14 @@
 Whole or not at all: what a Point's folder holds counts only with its point.json, which is written last.
 """
 
-import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadgen import cluster, launch, prompts, record, store, summary, verdict, window, worker
+from loadgen import cluster, launch, prompts, record, replay, store, summary, verdict, window
+from loadgen.cell import Cell, identity_of, load_of, shards_of
 from loadgen.columns import columns
 from loadgen.config import Config, Level
 from loadgen.errors import ClusterError
@@ -23,40 +22,11 @@ from loadgen.plan import Prompt
 from loadgen.progress import Progress
 from loadgen.verdict import Verdict
 from loadgen.watch import Watch, observe
-from loadgen.window import Expected, Measured, Window
+from loadgen.window import Measured, Window
 from server.variant import contradictions_of_all
 
 INFO_S_MAX = 20.0  # /server_info of a busy server
 HANG_SLACK_S = 5.0  # the requests' own deadlines come first, so that their rows tell why
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What one Point is: one level of a run on a running server, and what is expected of it."""
-
-    launched: Launched
-    conf: Config
-    level: Level
-    folder: Path
-    identity: Mapping[str, Any]
-    expected: Expected
-    turns: int  # the most turns of a conversation
-    flushed: bool  # the server emptied its cache and its totals of speculation before the Point
-
-    @property
-    def counted(self) -> bool:
-        """A fixed count of requests, and so no window."""
-        return self.level.requests is not None
-
-    @property
-    def stagger_s(self) -> float:
-        """Over how many seconds the first requests are spread.
-
-        Conversations are spread over all their turns: later ones have longer prompts, and must not all come at once.
-        """
-        pauses_s = self.conf.workload.think_s * (self.turns - 1)
-        whole = dataclasses.replace(self.expected, duration_s=self.expected.duration_s * self.turns + pauses_s)
-        return window.stagger_s(self.conf.load, self.level.concurrency, whole)
 
 
 def measure(
@@ -76,14 +46,14 @@ def measure(
     asked = prompts.digest(conf, found)
     if launched.measured_hash != asked:
         launched.measured_hash, launched.measured = asked, []
-    expected = window.expect(level.concurrency, launched.warm_up_s, launched.measured)
-    place = store.new_folder(folder, f"c{level.concurrency}")
-    identity = _identity(launched, conf, level, place, asked)
+    expected = window.expect_at(level.concurrency, launched.warm_up_s, launched.measured)
+    place = store.new_folder(folder, level.folder)
+    identity = identity_of(launched, conf, level, place, asked)
     progress.phase("flushing the cache")
     flushed = bool(launched.server.ask("flush", stop=stop))
     cell = Cell(launched, conf, level, place, identity, expected, prompts.turns(found), flushed)
     hang_s_max = max(conf.load.first_token_s_max, conf.load.stall_s_max) + HANG_SLACK_S
-    crew = cluster.hire(_shards(cell, found), conf.load, cell.stagger_s, cell.counted, place)
+    crew = cluster.hire(shards_of(cell, found), conf.load, cell.ramp_s, cell.counted, place)
     try:
         watch = observe(crew, launched, _shower(cell, ladder, progress), stop, hang_s_max)
     finally:
@@ -91,59 +61,9 @@ def measure(
     return _conclude(cell, watch)
 
 
-def _identity(launched: Launched, conf: Config, level: Level, folder: Path, asked: str) -> dict[str, Any]:
-    """The identity columns of every row of the Point."""
-    return {
-        "study": conf.study,
-        "variant": conf.variant.name,
-        "spec_mode": launched.spec_mode,
-        "engine": launched.spec.engine,
-        "engine_version": launched.endpoint.get("version"),
-        "simulated": launched.simulated,
-        "sim_speed": launched.sim_speed,
-        "model": conf.model.name,
-        "workload": conf.workload.name,
-        "workload_hash": asked,
-        "block": conf.block,
-        "concurrency": level.concurrency,
-        "rate": None,
-        "point_id": launched.point_id(folder.name),
-        "launch_id": launched.id,
-        "started_at": None,  # known when the board gives the start
-    }
-
-
-def _shards(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
-    """One shard a worker; never more workers than streams."""
-    conf, launched = cell.conf, cell.launched
-    count = min(conf.cluster.workers or 1, cell.level.concurrency)
-    plan = prompts.plan(conf.workload, found, conf.block, cell.level.requests)
-    if launched.tells_verify_steps and conf.engine.api == "chat":
-        plan = dataclasses.replace(plan, body={"return_spec_tokens_details": True, **plan.body})
-    return [
-        worker.Shard(
-            worker=number,
-            workers=count,
-            concurrency=cell.level.concurrency,
-            plan=plan,
-            point_id=cell.identity["point_id"],
-            base_urls=tuple(launched.endpoint["urls"]),
-            api=conf.engine.api,
-            model_id=launched.endpoint.get("model_id") or conf.model.name,
-            stagger_s=cell.stagger_s,
-            limits=launch.limits(conf.load),
-            identity=cell.identity,
-            api_key_env=conf.engine.api_key_env,
-            ca_file=conf.engine.ca_file,
-            keep_text=conf.output.text,
-        )
-        for number in range(count)
-    ]
-
-
 def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping[str, Any]], None]:
     """Shows phase, counts and the time left, as the board has them."""
-    place = ladder.levels.index(cell.level)
+    place, known = ladder.levels.index(cell.level), replay.resolved(cell.conf.load, cell.level)
     later_s = ladder.left_s(place + 1)
     later_turns_s = cell.stagger_s - window.stagger_s(cell.conf.load, cell.level.concurrency, cell.expected)
     fixed = {
@@ -151,14 +71,13 @@ def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping
         "level": place + 1,
         "levels": len(ladder.levels),
         "concurrency": cell.level.concurrency,
+        "rate": cell.identity["rate"],
     }
 
     def show(board: Mapping[str, Any]) -> None:
         known_s = board["duration_s"] or 0.0
         duration_s = known_s if board["window"] else max(known_s, cell.expected.duration_s)
-        whole_s = later_turns_s + window.level_s(
-            cell.conf.load, cell.level.concurrency, cell.level.requests, duration_s
-        )
+        whole_s = later_turns_s + window.level_s(cell.conf.load, known, duration_s)
         left_s = max(0.0, whole_s - board["t_ns"] / 1e9)
         whole_left_s = None if later_s is None else left_s + later_s
         counts = {name: board[name] for name in ("phase", "finished", "failed", "tokens_per_s", "in_flight")}
@@ -184,8 +103,9 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
         assert len(rows) == expected_rows, f"{len(rows)} rows of {expected_rows} requests in {cell.folder}"
         judged, numbers = _judge(cell, columns(rows), health, span)
         numbers = None if judged.status == verdict.FAILED else numbers
-        if watch.board["duration_s"]:
-            cell.launched.measured.append(Measured(cell.level.concurrency, watch.board["duration_s"]))
+        if duration_s := watch.board["duration_s"]:
+            streams = cell.level.concurrency or max(1, round((cell.identity["rate"] or 0) * duration_s))
+            cell.launched.measured.append(Measured(streams, duration_s))
     point = _content(cell, watch.board, judged, numbers)
     launch.collect(cell.launched)
     store.commit_point(cell.folder, rows, health, point)
@@ -198,7 +118,8 @@ def _judge(
     """The verdict and the numbers of a Point that ran to its end. A server of ours proves itself once more."""
     launched, ours = cell.launched, cell.launched.spec.engine != "external"
     infos = launched.server.ask("infos", wait_s_max=INFO_S_MAX * len(launched.endpoint["urls"]))
-    wrong, unproven = contradictions_of_all(launched.spec, infos, cell.level.concurrency)
+    most = cell.level.concurrency or 1  # in open loop requests may queue
+    wrong, unproven = contradictions_of_all(launched.spec, infos, most)
     told = next(iter(infos.values()))
     if ours and told is None:
         unproven = []  # that it no longer answers says it all
@@ -215,7 +136,9 @@ def _judge(
         think_s=cell.conf.workload.think_s,
         died=_impostor(launched, told) if ours else None,
     )
-    return verdict.judge(facts), _summary(cell, cols, span, list(infos.values()))
+    judged = verdict.judge(facts)
+    overloaded = any(reason.rule == "overload" for reason in judged.reasons)
+    return judged, _summary(cell, cols, span, list(infos.values()), overloaded)
 
 
 def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
@@ -229,7 +152,11 @@ def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
 
 
 def _summary(
-    cell: Cell, cols: dict[str, Any], span: Window | None, infos: Sequence[Mapping[str, Any] | None]
+    cell: Cell,
+    cols: dict[str, Any],
+    span: Window | None,
+    infos: Sequence[Mapping[str, Any] | None],
+    overloaded: bool,
 ) -> dict[str, Any]:
     told = infos[0] or {}
     states = told.get("internal_states") or [{}]
@@ -245,6 +172,7 @@ def _summary(
         concurrency=cell.level.concurrency,
         gpus=cell.launched.spec.tp if cell.launched.spec.engine != "external" else sum(sizes) if all(sizes) else None,
         whole_run=cell.counted,
+        overloaded=overloaded,
         think_s=cell.conf.workload.think_s,
         accept_length=accept,
         accept_source="server_average" if accept else None,
@@ -265,7 +193,7 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
         "started_at": datetime.fromtimestamp(begun_ns / 1e9, UTC) if begun_ns else None,
         "model_id": cell.launched.endpoint.get("model_id"),
         "cache_flushed": cell.flushed,
-        "load": {"kind": conf.load.kind, "concurrency": cell.level.concurrency, "requests": cell.level.requests},
+        "load": load_of(cell),
         "tags": conf.tags,
         "caveats": [*prompts.caveats(conf.workload), *summary.caveats(numbers)],
         "window": {

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from loadgen.config import in_words
 from loadgen.words import clean, console, duration, figure
 
 PLAIN_EVERY_S = 5.0  # a log of an hour stays below a thousand lines
@@ -100,8 +101,9 @@ class Progress:
     def _head(self) -> str:
         known = self._facts
         level = f"level {known['level']} of {known.get('levels', '?')}" if known.get("level") else ""
-        asked = [f"{name} {known[name]}" for name in ("concurrency", "rate") if known.get(name) is not None]
-        return clean(" · ".join(part for part in (known.get("variant"), level, *asked, self._phase) if part))
+        load = (known.get("concurrency"), known.get("rate"))
+        asked = in_words(*load) if any(load) else ""
+        return clean(" · ".join(part for part in (known.get("variant"), level, asked, self._phase) if part))
 
     def _counts(self) -> str:
         known = self._facts

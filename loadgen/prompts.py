@@ -9,7 +9,7 @@ import importlib.resources
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from loadgen import lengths, texts
+from loadgen import lengths, replay, texts
 from loadgen.config import Config, Workload
 from loadgen.errors import ConfigError
 from loadgen.files import from_jsonl, read, single
@@ -124,6 +124,8 @@ def digest(conf: Config, prompts: tuple[Prompt, ...]) -> str:
         "output": output_lengths(workload),
         **{name: getattr(workload, name) for name in ("ignore_eos", "temperature", "seed", "think_s", "body")},
     }
+    if conf.load.trace is not None:
+        asked["output"] = replay.digest(conf.load.trace)
     found = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode())
     for prompt in prompts:  # one by one: together they may be hundreds of megabytes
         found.update(json.dumps((prompt.kind, prompt.messages, prompt.later), sort_keys=True).encode())

@@ -96,7 +96,9 @@ REQUEST = (
     Column("done_ns", "int64", "end of the response, whatever it was"),
     Column("connect_ns", "int64", "duration of opening the connection (DNS, TCP, TLS); null on reuse"),
     Column(
-        "refill_ns", "int64", "closed loop: how long the stream stood empty before this request; null for its first"
+        "refill_ns",
+        "int64",
+        "how long the stream, in open loop the place that it had to wait for, stood empty before this request",
     ),
     Column("chunk_ns", "list<int64>", "stamp of every event that carried output"),
     Column("chunk_tokens", "list<int32>", "tokens of each of those events; null where the server does not tell"),

@@ -16,7 +16,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadgen.config import Config, levels
+from loadgen import replay, window
+from loadgen.config import Config, in_words, levels
 from loadgen.progress import Progress
 from loadgen.verdict import INTERRUPTED, INVALID, VALID, margin
 from loadgen.words import NOTHING, clean, console, duration, figure, many, percent, simulated
@@ -43,9 +44,7 @@ def rendered(what: RenderableType, stream: TextIO, width: int | None = None) -> 
 
 def level_of(load: Mapping[str, Any]) -> str:
     """One load level in words."""
-    if load.get("rate") is not None:
-        return f"rate {load['rate']:g}/s"
-    return f"concurrency {load.get('concurrency', NOTHING)}"
+    return in_words(load.get("concurrency"), load.get("rate"), load.get("trace"))
 
 
 def level_table(points: Sequence[Point]) -> RenderableType:
@@ -60,13 +59,14 @@ def _launch(points: list[Point]) -> Iterable[RenderableType]:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     opened = any(point["load"].get("rate") is not None for point in points)
     level = "rate\n/s" if opened else "concur-\nrency"
-    for header in (level, "output\ntok/s", "tok/s\nper\nstream", "TTFT\nms\np50/p90", "ms per\ntoken\np50/p90"):
+    ttft = ["TTFT\nms\np50/p90", *(["since\nplanned\np50/p90"] if opened else [])]
+    for header in (level, "output\ntok/s", "tok/s\nper\nstream", *ttft, "ms per\ntoken\np50/p90"):
         table.add_column(header, justify="right", overflow="fold", vertical="bottom")
     for header in ("accept\nlength", "failed"):
         table.add_column(header, justify="right", overflow="fold")
     table.add_column("verdict", overflow="fold")
     for point in points:
-        table.add_row(*_cells(point))
+        table.add_row(*_cells(point, opened))
     yield table
     yield from _notes(points)
     yield Text("")
@@ -83,14 +83,15 @@ def _title(point: Point) -> Text:
     return title
 
 
-def _cells(point: Point) -> list[Text]:
+def _cells(point: Point, opened: bool) -> list[Text]:
     load, summary, status = point["load"], point.get("summary") or {}, point["verdict"]["status"]
     failed, requests = summary.get("failed"), summary.get("requests")
     cells = [
-        f"{load['rate']:g}" if load.get("rate") is not None else str(load.get("concurrency", NOTHING)),
+        f"{load['rate']:.3g}" if load.get("rate") is not None else str(load.get("concurrency", NOTHING)),
         figure(summary.get("output_tokens_per_s")),
         figure(summary.get("tokens_per_s_per_stream")),
         _pair(summary.get("ttft_ms")),
+        *([_pair(summary.get("ttft_planned_ms"))] if opened else []),
         _pair(summary.get("tpot_ms")),
         figure(summary.get("accept_length")),
         percent(failed / requests if requests and failed is not None else None),
@@ -149,7 +150,8 @@ def _worst_margins(points: list[Point]) -> str:
     """For each rule the level that came closest to its limit."""
     closest: dict[str, tuple[float, str]] = {}
     for point in points:
-        level = f" at {point['load'].get('rate') or point['load'].get('concurrency')}" if len(points) > 1 else ""
+        load = point["load"]
+        level = f" at {load.get('rate') or load.get('concurrency') or 0:g}" if len(points) > 1 else ""
         for finding in point["verdict"].get("margins", ()):
             used = _used(finding)
             if used is not None and used > closest.get(finding["rule"], (-1.0, ""))[0]:
@@ -201,7 +203,7 @@ def plan_text(
 ) -> str:
     """What will happen: servers, Points, how long they take without the servers' starts, where results go."""
     points = [(conf, level) for conf in configs for level in levels(conf.load)]
-    windows_s = sum(conf.load.window_s or conf.load.window_min_s for conf, level in points if level.requests is None)
+    windows_s = sum(window.window_s_min(conf.load) for conf, level in points if not level.counted)
     servers = many(starts(specs, [conf.block for conf in configs]), "server start")
     least = f", windows of {duration(windows_s)} or more" if windows_s else ""
     time = (
@@ -214,12 +216,17 @@ def plan_text(
 
 
 def _planned(conf: Config, spec: ServerSpec) -> str:
+    load = conf.load
+    known = [replay.resolved(load, level) for level in levels(load)]
+    kind = (
+        f"trace {load.trace}, mean rate" if load.trace else f"{load.arrival} rate" if known[0].open else "concurrency"
+    )
     asked = ", ".join(
-        str(level.concurrency) + (f" ({level.requests} requests)" if level.requests else "")
-        for level in levels(conf.load)
+        f"{level.concurrency or level.rate:g}" + (f" ({level.requests} requests)" if level.requests else "")
+        for level in known
     )
     what = (conf.variant.name, spec.engine, conf.model.name, conf.workload.name, f"block {conf.block}")
-    return f"{' · '.join(what)}: concurrency {asked}"
+    return f"{' · '.join(what)}: {kind} {asked}"
 
 
 def dry_run(planned: Sequence[tuple[Config, ServerSpec]]) -> str:

@@ -13,17 +13,17 @@ from loadgen.verdict import VALID
 
 RUNS = "runs.json"  # what a folder was asked, beside its ledger
 
-Key = tuple[str, str, int, int]
+Key = tuple[str, str, int, int | None, float | None]
 
 
-def question(runs: Sequence[tuple[Config, Path, str]]) -> list[dict[str, Any]]:
+def question(configs: Sequence[Config], places: Sequence[Path], hashes: Sequence[str]) -> list[dict[str, Any]]:
     """What a command asks, as plain values: every run's configuration, its folder below the root, its workload's hash.
 
     The hash knows the texts: a file of prompts may have changed since.
     """
     values = [
         {"folder": str(folder), "workload_hash": asked, "config": {**as_dict(conf), "resume": False}}
-        for conf, folder, asked in runs
+        for conf, folder, asked in zip(configs, places, hashes, strict=True)
     ]
     return list(json.loads(json.dumps(values)))  # as it will be read back
 
@@ -47,13 +47,13 @@ def find(root: Path, chosen: bool, asked: list[dict[str, Any]]) -> Path:
 
 
 def done(root: Path) -> set[Key]:
-    """The Points that are VALID, by (run's folder, variant, block, concurrency)."""
+    """The Points that are VALID, by (run's folder, variant, block, concurrency, rate)."""
     return {key_of(line) for line in newest(root) if line["status"] == VALID}
 
 
 def key_of(line: dict[str, Any]) -> Key:
     """What identifies a Point in a ledger."""
-    return (line["folder"], line["variant"], line["block"], line["concurrency"])
+    return (line["folder"], line["variant"], line["block"], line["concurrency"], line.get("rate"))
 
 
 def newest(root: Path) -> list[dict[str, Any]]:

@@ -96,9 +96,8 @@ def build(
     told = parsed.token_source == "usage"
     known = {
         **fixed,
-        **unsent(asked),
+        **unsent(asked, start_ns=start_ns),
         **{name: since(getattr(parsed, name)) for name in TIMES},
-        "planned_ns": since(asked.planned_ns),
         "sent_ns": since(trace.sent_ns),
         "headers_ns": since(trace.headers_ns),
         "done_ns": since(trace.done_ns),
@@ -135,7 +134,7 @@ def _counts(usage: Any) -> dict[str, Any]:
     return {"prompt_tokens": prompt, "output_tokens": output, "token_source": "usage"}
 
 
-def unsent(asked: Asked, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def unsent(asked: Asked, fixed: Mapping[str, Any] | None = None, start_ns: int = 0) -> dict[str, Any]:
     """What a row says of a request that was planned; with `fixed`, the whole row of one that was never sent."""
     plan = {
         "seq": asked.seq,
@@ -146,6 +145,7 @@ def unsent(asked: Asked, fixed: Mapping[str, Any] | None = None) -> dict[str, An
         "endpoint": asked.endpoint,
         "planned_prompt_tokens": asked.planned_prompt_tokens,
         "planned_tokens": asked.planned_tokens,
+        "planned_ns": None if asked.planned_ns is None else asked.planned_ns - start_ns,
     }
     if fixed is None:
         return plan

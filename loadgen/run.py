@@ -14,6 +14,7 @@ from loadgen.health import Health
 from loadgen.plan import said
 from loadgen.record import HEALTH, names
 from loadgen.row import Asked, unsent
+from loadgen.sender import Sender
 from loadgen.shard import Shard, endpoint
 from loadgen.streams import Exchange, Streams
 from loadgen.tally import Known, Tally
@@ -54,6 +55,24 @@ def result(shard: Shard, reason: str, **counts: int) -> dict[str, Any]:
     }
 
 
+def _asking(shard: Shard, ask: Exchange, tally: Tally, start_ns: int) -> Streams | Sender:
+    """What sends the shard's requests: its streams, or, where they come by a clock, its sender."""
+    common: dict[str, Any] = {
+        "start_ns": start_ns,
+        "point_id": shard.point_id,
+        "api": shard.api,
+        "model_id": shard.model_id,
+        "endpoints": [endpoint(base_url) for base_url in shard.base_urls],
+        "exchange": ask,
+        "tally": tally,
+    }
+    plan, share = shard.plan, (shard.workers, shard.worker)
+    if shard.plan.arrivals is not None:
+        return Sender(plan, *share, shard.places, **common)
+    assert shard.concurrency is not None, "a load without arrivals is a number of streams"
+    return Streams(plan, shard.concurrency, *share, stagger_s=shard.stagger_s, **common)
+
+
 class Run:
     """The time from the start to the stop of one worker."""
 
@@ -72,20 +91,7 @@ class Run:
         fixed = {**shard.identity, **self._who}
         known = Known(shard.api, shard.limits, start_ns, fixed, shard.keep_text, key, self._texts)
         self._fixed, self._tally = fixed, Tally(known, self._look)
-        self._streams = Streams(
-            shard.plan,
-            shard.concurrency,
-            shard.workers,
-            shard.worker,
-            stagger_s=shard.stagger_s,
-            start_ns=start_ns,
-            point_id=shard.point_id,
-            api=shard.api,
-            model_id=shard.model_id,
-            endpoints=[endpoint(base_url) for base_url in shard.base_urls],
-            exchange=ask,
-            tally=self._tally,
-        )
+        self._streams = _asking(shard, ask, self._tally, start_ns)
         self._health, self._health_rows = Health(start_ns), list[dict[str, Any]]()
         self._urgent, self._stopped = asyncio.Event(), asyncio.Event()
         self._window: tuple[int, int] | None = None
@@ -116,7 +122,7 @@ class Run:
 
     async def _close(self) -> dict[str, Any]:
         """The unsent rows, the last beat, the invariants and the counts."""
-        left = [unsent(asked, self._fixed) for asked in self._streams.left()]
+        left = [unsent(asked, self._fixed, self._start_ns) for asked in self._streams.left()]
         self._tally.rows.extend(left)
         await self._hand_on()
         if not self._board_gone:

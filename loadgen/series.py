@@ -22,6 +22,11 @@ def in_window(cols: Columns, start_ns: float, end_ns: float) -> np.ndarray:
     return (moment >= start_ns) & (moment < end_ns)
 
 
+def is_open(cols: Columns) -> bool:
+    """Whether the requests came by a clock: then they have a rate."""
+    return not bool(np.isnan(cols["rate"].astype(np.float64)).all())
+
+
 def failures(cols: Columns) -> np.ndarray:
     """Which requests failed; ok, cut and unsent ones did not."""
     return np.array([failed(outcome) for outcome in cols["outcome"]], dtype=bool)
@@ -74,6 +79,20 @@ def in_flight_mean(cols: Columns, start_ns: float, end_ns: float) -> float | Non
     done = np.where(np.isnan(cols["done_ns"]), end_ns, cols["done_ns"])
     overlap = np.minimum(done, end_ns) - np.maximum(sent, start_ns)
     return float(np.nansum(np.maximum(overlap, 0)) / (end_ns - start_ns))
+
+
+def idle_spans(cols: Columns, start_ns: float, end_ns: float) -> tuple[np.ndarray, np.ndarray]:
+    """When nothing was in flight in [start, end): where those times begin and where they end."""
+    sent = cols["sent_ns"].astype(np.float64)
+    known = ~np.isnan(sent)
+    done = np.where(np.isnan(cols["done_ns"]), np.inf, cols["done_ns"])[known]
+    order = np.argsort(sent[known])
+    # Until when something of all that was sent before is in flight.
+    begun = np.concatenate(([-np.inf], np.maximum.accumulate(done[order])))
+    over = np.concatenate((sent[known][order], [np.inf]))
+    begun, over = np.maximum(begun, start_ns), np.minimum(over, end_ns)
+    idle = over > begun
+    return begun[idle], over[idle]
 
 
 def held_mean(cols: Columns, start_ns: float, end_ns: float, think_s: float) -> float | None:

@@ -15,14 +15,15 @@ PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "gene
 
 @dataclass(frozen=True)
 class Shard:
-    """Everything one worker needs for its share of a Point; `concurrency` is that of the whole Point.
+    """Everything one worker needs for its share of a Point.
 
-    Several `base_urls` are asked in turns, request by request of the plan.
+    `concurrency` is that of the whole Point; of a plan with arrivals it is the bound on requests in flight, None as
+    many as open files allow. Several `base_urls` are asked in turns, request by request of the plan.
     """
 
     worker: int
     workers: int
-    concurrency: int
+    concurrency: int | None
     plan: Plan
     point_id: str
     base_urls: tuple[str, ...]
@@ -34,6 +35,7 @@ class Shard:
     api_key_env: str | None = None
     ca_file: str | None = None
     keep_text: bool = False
+    places: int = 0  # how many requests of this worker may be in flight at once: the worker finds it out
 
 
 def api_key(variable: str | None) -> str | None:

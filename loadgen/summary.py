@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from loadgen.openloop import open_facts
 from loadgen.record import Outcome
 from loadgen.series import (
     NS_PER_S,
@@ -18,6 +19,7 @@ from loadgen.series import (
     failures,
     held_mean,
     in_flight_mean,
+    is_open,
     series,
     tokens_between,
     whole_run_span,
@@ -38,13 +40,15 @@ def summarize(
     concurrency: int | None,
     gpus: int | None,
     whole_run: bool,
+    overloaded: bool = False,
     think_s: float = 0.0,
     accept_length: float | None = None,
     accept_source: str | None = None,
 ) -> dict[str, Any]:
     """The summary of a Point. Numbers that cannot be had are None.
 
-    `whole_run`: every request counts and the window is from the first request sent to the last output.
+    `whole_run`: every request counts and the window is from the first request sent to the last output. `overloaded`:
+    the server did not keep up with the rate; latencies that only grew have no distribution, and none is given.
     `think_s` is the pause between turns, in which a stream counts as held. `accept_length` from the server is used only
     where requests do not tell their verify steps.
     """
@@ -52,7 +56,8 @@ def summarize(
     length_s = (end - start) / NS_PER_S
     counted = np.full(len(cols["outcome"]), True) if whole_run else cols["in_window"]
     good = counted & (cols["outcome"] == Outcome.OK)
-    times = latencies(cols, good)
+    timed = good & (not overloaded)
+    times = latencies(cols, timed)
     own_accept = accept_of(cols, good)
     if own_accept is not None:
         accept_length, accept_source = own_accept, "requests"
@@ -62,12 +67,13 @@ def summarize(
         "measured_s": length_s,
         **_rates(cols, start, end, gpus, times["tpot_ms"]),
         **_in_flight(cols, start, end, concurrency, think_s),
+        **(_arrivals(cols, start, end, whole_run) if is_open(cols) else {}),
         **{name: distribution(values) for name, values in times.items()},
         **_tokens(cols, good),
         "accept_length": accept_length,
         "accept_source": accept_source if accept_length is not None else None,
         "verify_cycle_ms": _verify_cycle_ms(cols, good),
-        "by_kind": by_kind(cols, good),
+        "by_kind": by_kind(cols, good, timed),
         "intervals": _intervals(cols, start, end, times, whole_run),
     }
 
@@ -117,6 +123,17 @@ def _in_flight(
     }
 
 
+def _arrivals(cols: Columns, start: float, end: float, whole_run: bool) -> dict[str, Any]:
+    """How the requests came, beside how they should have."""
+    facts = open_facts(cols, start, end, whole_run)
+    return {
+        "offered_per_s": facts.offered_per_s,
+        "achieved_per_s": facts.achieved_per_s,
+        "waited": facts.waited,
+        "sent_in_100_ms_max": facts.burst,
+    }
+
+
 def latencies(cols: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Every latency of the chosen rows in milliseconds, one value a request (chunk gaps: one a gap), without gaps."""
     sent = cols["sent_ns"][rows].astype(np.float64)
@@ -128,8 +145,12 @@ def latencies(cols: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
         "chunk_gap_ms": chunk_gaps_ms(cols, rows),
         "e2e_ms": (cols["last_token_ns"][rows] - sent) / NS_PER_MS,
     }
-    if not np.isnan(cols["rate"].astype(np.float64)).all():
-        times["ttft_planned_ms"] = (first - cols["planned_ns"][rows].astype(np.float64)) / NS_PER_MS
+    if is_open(cols):
+        # From the moment a request was due: no waiting is left out, wherever it waited.
+        planned = cols["planned_ns"][rows].astype(np.float64)
+        times["ttft_planned_ms"] = (first - planned) / NS_PER_MS
+        times["e2e_planned_ms"] = (cols["last_token_ns"][rows] - planned) / NS_PER_MS
+        times["lateness_ms"] = (sent - planned) / NS_PER_MS
     return {name: values[~np.isnan(values)] for name, values in times.items()}
 
 
@@ -230,12 +251,12 @@ def _verify_cycle_ms(cols: Columns, rows: np.ndarray) -> float | None:
     return decode_ns / NS_PER_MS / steps if steps else None
 
 
-def by_kind(cols: Columns, good: np.ndarray) -> dict[str, dict[str, Any]]:
-    """The figures that depend on what is asked, for each kind of prompt."""
+def by_kind(cols: Columns, good: np.ndarray, timed: np.ndarray) -> dict[str, dict[str, Any]]:
+    """The figures that depend on what is asked, for each kind of prompt; latencies of the rows in `timed`."""
     found = {}
     for kind in sorted({str(kind) for kind in cols["prompt_kind"] if kind is not None}):
         rows = good & (cols["prompt_kind"] == kind)
-        times = latencies(cols, rows)
+        times = latencies(cols, rows & timed)
         found[kind] = {
             "requests": int(rows.sum()),
             "tokens_per_chunk": tokens_per_chunk(cols, rows),

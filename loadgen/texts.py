@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from loadgen.lengths import Lengths
-from loadgen.plan import Prompt, numbered, opened
+from loadgen.plan import CHARS_A_TOKEN, Prompt, numbered, opened
 
-CHARS_A_TOKEN = 4  # the usual rule of thumb for English text
 INPUT_TOKENS_MIN = 16  # shorter prompts could not all be different
 INPUT_TOKENS_MAX = 200_000  # all prompts are held by every worker
 PREFIX_TOKENS_MIN = 32  # shorter ones could not all be different

@@ -10,14 +10,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from loadgen.errors import INVALID_POINTS, Interrupted, ServerError
+from loadgen.margin import Finding as Finding
 from loadgen.margin import Measure
 from loadgen.margin import margin as margin
+from loadgen.openloop import OpenFacts, findings
 from loadgen.stats import HALVES_DIFFERENCE_MAX, HALVES_STANDARD_ERRORS_MAX
 
 CONCURRENCY_HELD_MIN = 0.98  # below, the level that was asked for was not what ran
 REFILL_P99_MS_MAX = 10.0  # a stream that stands empty for longer lightens the load ...
 REFILL_SHARE_MAX = 0.01  # ... unless it is short against the request that follows
-LATENESS_P99_MS_MAX = 10.0  # the same in open loop
 LOOP_LAG_P99_MS_MAX = 5.0  # stamps are late by as much ...
 LOOP_LAG_GAP_SHARE_MAX = 0.1  # ... which bends nothing that is ten times slower
 LOOP_LAG_MAX_MS_MAX = 100.0  # one such pause bends every stream's tail
@@ -58,7 +59,7 @@ class Facts:
     ttft_ms: float | None = None  # median
     request_ms: float | None = None  # mean from sent to done
     chunk_gap_ms: float | None = None  # median over requests of their mean gap between events
-    lateness_p99_ms: float | None = None  # open loop
+    open: OpenFacts | None = None  # None in closed loop
     loop_lag_p99_ms: float | None = None
     loop_lag_max_ms: float | None = None
     worker_cpu_p95: float | None = None  # of a core
@@ -72,20 +73,6 @@ class Facts:
     not_proven: tuple[str, ...] = ()  # what the server does not tell
     proof_needed: bool = True  # false for a server that is not ours: nothing is claimed of it
     died: str | None = None  # how the server ended, when it did
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One rule's result. `ok` None: shown, not judged."""
-
-    rule: str
-    measured: Measure
-    limit: Measure
-    unit: str  # share (of 1), share/min, ms, s or none
-    ok: bool | None
-    advice: str
-    at_least: bool = False  # the limit is the least, not the most
-    note: str = ""  # follows the limit
 
 
 @dataclass(frozen=True)
@@ -138,12 +125,15 @@ def _short_share(f: Facts) -> list[Finding]:
 
 
 def _steady(f: Facts) -> list[Finding]:
-    """Unsteady only when the halves differ by more than the limit and by more than chance."""
+    """Unsteady only when the halves differ by more than the limit and by more than chance.
+
+    Not judged in open loop, where arrivals decide how many tokens come in a half, and chance decides the arrivals.
+    """
     difference = None if f.halves_difference is None else abs(f.halves_difference)
     errors = "unknown" if f.halves_standard_errors is None else f"{abs(f.halves_standard_errors):.1f}"
     note = f" and {HALVES_STANDARD_ERRORS_MAX:.0f} standard errors, here {errors}"
     advice = "the server was still warming up or slowing down; make the window longer (load.window_durations)"
-    ok = None if f.whole_run else bool(f.steady)  # no tokens to compare is not steady
+    ok = None if f.whole_run or f.open else bool(f.steady)  # no tokens to compare is not steady
     return [Finding("steady", difference, HALVES_DIFFERENCE_MAX, "share", ok, advice, note=note)]
 
 
@@ -181,8 +171,8 @@ def _refill(f: Facts) -> list[Finding]:
     return _at_most("refill_p90" if f.refill_few else "refill_p99", f.refill_ms, limit_ms, "ms", MORE_WORKERS)
 
 
-def _lateness(f: Facts) -> list[Finding]:
-    return _at_most("lateness_p99", f.lateness_p99_ms, LATENESS_P99_MS_MAX, "ms", MORE_WORKERS)
+def _arrivals(f: Facts) -> list[Finding]:
+    return [] if f.open is None else findings(f.open, f.whole_run)
 
 
 def _loop_lag(f: Facts) -> list[Finding]:
@@ -250,7 +240,7 @@ RULES: tuple[Callable[[Facts], list[Finding]], ...] = (
     _drift,
     _concurrency,
     _refill,
-    _lateness,
+    _arrivals,
     _loop_lag,
     _cpu,
     _capacity,

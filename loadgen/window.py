@@ -7,10 +7,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadgen.config import Load
+from loadgen.config import Level, Load
 from loadgen.plan import WARM_UP_REQUESTS
 
 NS_PER_S = 1_000_000_000
+OPEN_WINDOW_S = 30.0  # unless load.window_s says otherwise
+PILED_UP_HOPELESS = 0.3  # of the requests sent in the window
+DRAIN_TIMES_MAX = 2  # times the longest request so far ...
+DRAIN_SLACK_NS = 5 * NS_PER_S  # ... and so much more
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,14 @@ class End:
     sent_ns: int
     done_ns: int
     ok: bool
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """How many requests had been sent at a moment, and how many of them were in flight."""
+
+    sent: int
+    in_flight: int
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,40 @@ def find(load: Load, stagger_ns: int, first_round_ns: int | None, ends: Sequence
     return Window(start, start + lengths[reason], f"{begin}; length: {reason} (mean of {len(inside)} finished)")
 
 
+def find_open(load: Load, expected_ns: int, ends: Sequence[End], now_ns: int) -> Window | None:
+    """The window of an open loop, or None while one request duration is not over yet.
+
+    The duration is the longer of what was expected and the mean of the finished requests, so that as many requests are
+    in flight when the window begins as the rate keeps there; its length is `window_s`, else OPEN_WINDOW_S.
+    """
+    if not ends:
+        return None
+    start = max(expected_ns, mean_duration_ns(ends))
+    if now_ns < start:
+        return None  # the mean may still grow
+    length_s = load.window_s or OPEN_WINDOW_S
+    how = f"after one request duration of {start / NS_PER_S:.2f} s; length: load.window_s={length_s:g}"
+    return Window(start, start + int(length_s * NS_PER_S), how)
+
+
+def hopeless(begin: Crowd, end: Crowd) -> bool:
+    """Whether so many of an open window's requests piled up that waiting for them tells nothing more.
+
+    A share and a number that no steady server shows by chance: with L in flight, chance moves that by about sqrt(2 L).
+    """
+    grown = end.in_flight - begin.in_flight
+    return grown > PILED_UP_HOPELESS * (end.sent - begin.sent) and grown > 5 * math.sqrt(2 * (begin.in_flight + 1))
+
+
+def drain_ns_max(ends: Sequence[End]) -> int:
+    """How long after an open loop's window the last of its requests are waited for.
+
+    A server that keeps up with the rate answers none of them much more slowly than those before; one that does not has
+    a backlog that only grows, and nobody should wait for that.
+    """
+    return DRAIN_TIMES_MAX * max(end.done_ns - end.sent_ns for end in ends) + DRAIN_SLACK_NS
+
+
 def mean_duration_ns(ends: Sequence[End]) -> int:
     """Mean time from sent to done of the requests that ended well (of all, where none did)."""
     good = [end for end in ends if end.ok] or list(ends)
@@ -78,7 +124,7 @@ def mean_duration_ns(ends: Sequence[End]) -> int:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one level showed: `concurrency` streams, mean request duration."""
+    """What one level showed: `concurrency` streams (in open loop, requests in flight), mean request duration."""
 
     concurrency: int
     duration_s: float
@@ -94,10 +140,20 @@ def expect(concurrency: int, warm_up_s: float, before: Sequence[Measured]) -> Ex
     """
     levels = list(before) or [Measured(WARM_UP_REQUESTS, warm_up_s)]
     last = levels[-1]
-    growth = _exponent(levels[-2], last) if len(levels) > 1 else float(concurrency > last.concurrency)
+    two = len(levels) > 1 and levels[-2].concurrency != last.concurrency
+    growth = _exponent(levels[-2], last) if two else float(concurrency > last.concurrency)
     factor = (concurrency / last.concurrency) ** growth
     source = f"level {last.concurrency}'s" if before else "the warm-up's"
     return Expected(last.duration_s * factor, f"{source} duration times {factor:.2f}")
+
+
+def expect_at(concurrency: int | None, warm_up_s: float, before: Sequence[Measured]) -> Expected:
+    """The same for a level of any kind: nothing says how many requests a rate keeps in flight (None)."""
+    if concurrency is not None:
+        return expect(concurrency, warm_up_s, before)
+    if before:
+        return Expected(before[-1].duration_s, "the level before's")
+    return Expected(warm_up_s, "the warm-up's")
 
 
 def _exponent(earlier: Measured, later: Measured) -> float:
@@ -106,19 +162,33 @@ def _exponent(earlier: Measured, later: Measured) -> float:
     return min(1.0, max(0.0, slope))
 
 
-def stagger_s(load: Load, concurrency: int, expected: Expected) -> float:
-    """Over how many seconds the first requests are spread; a single stream has nothing to spread."""
-    if concurrency == 1:
+def stagger_s(load: Load, concurrency: int | None, expected: Expected) -> float:
+    """Over how many seconds the first requests are spread; one stream has nothing to spread, nor has open loop."""
+    if concurrency in (None, 1):
         return 0.0
     return load.stagger_s if load.stagger_s is not None else expected.duration_s
 
 
-def level_s(load: Load, concurrency: int, requests: int | None, duration_s: float) -> float:
+def level_s(load: Load, level: Level, duration_s: float) -> float:
     """Seconds that a level is expected to take: stagger, one request a stream, window, drain."""
-    spread = 0.0 if concurrency == 1 else load.stagger_s if load.stagger_s is not None else duration_s
-    if requests is not None:
-        return spread + math.ceil(requests / concurrency) * duration_s
+    if level.concurrency is None:
+        return _open_s(load, level, duration_s)
+    spread = 0.0 if level.concurrency == 1 else load.stagger_s if load.stagger_s is not None else duration_s
+    if level.requests is not None:
+        return spread + math.ceil(level.requests / level.concurrency) * duration_s
     length = load.window_s or max(
-        load.window_durations * duration_s, load.window_requests * duration_s / concurrency, load.window_min_s
+        load.window_durations * duration_s, load.window_requests * duration_s / level.concurrency, load.window_min_s
     )
     return spread + duration_s + length + duration_s
+
+
+def _open_s(load: Load, level: Level, duration_s: float) -> float:
+    """The same in open loop: one duration, window, drain; or a fixed count at the rate."""
+    if level.requests is not None:
+        return level.requests / (level.rate or math.inf) + duration_s
+    return duration_s + (load.window_s or OPEN_WINDOW_S) + duration_s
+
+
+def window_s_min(load: Load) -> float:
+    """The shortest window that the load may have, in seconds."""
+    return load.window_s or (OPEN_WINDOW_S if load.kind == "open" else load.window_min_s)

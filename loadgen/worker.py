@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from loadgen.config import CONCURRENCY_MAX
 from loadgen.errors import ConfigError
 from loadgen.plan import slots
 from loadgen.run import BOARD_SILENCE_S_MAX, Run, Tell, Write, call, result
@@ -27,6 +28,7 @@ __all__ = ["BOARD_SILENCE_S_MAX", "Limits", "Shard", "drive"]
 
 COLLECT_AT = (200_000, 50, 1000)  # exchanges leave no cycles behind; looking at what is in flight takes tens of ms
 DESCRIPTORS_SPARE = 32  # for what a worker opens beside its connections: names looked up, rows, /proc
+DESCRIPTORS_USED_MAX = 0.75  # of the limit, where nobody bounds the requests in flight: above 80 % it is not believed
 NS = 1_000_000_000
 READY_BEAT_S = 0.05  # while waiting for the start: all workers begin together, none may hear of it late
 
@@ -40,7 +42,7 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
     """
     key = api_key(shard.api_key_env)
     addresses = [url(base_url, shard.api) for base_url in shard.base_urls]
-    _make_room(len(slots(shard.concurrency, shard.workers, shard.worker)))
+    shard = dataclasses.replace(shard, places=_places(shard))
     collecting = gc.get_threshold()
     gc.collect()
     gc.freeze()  # what is here now lives as long as the worker: no collection needs to look at it
@@ -63,6 +65,20 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
         gc.unfreeze()
 
 
+def _places(shard: Shard) -> int:
+    """How many requests of the shard may be in flight at once; there is room for them then."""
+    if shard.concurrency is not None:
+        places = len(slots(shard.concurrency, shard.workers, shard.worker))
+        _make_room(places)
+        return places
+    _, high = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (high, high))
+    if high == resource.RLIM_INFINITY:
+        return CONCURRENCY_MAX
+    room = int(DESCRIPTORS_USED_MAX * high) - psutil.Process().num_fds() - DESCRIPTORS_SPARE
+    return max(1, min(room, CONCURRENCY_MAX))
+
+
 def _make_room(streams: int) -> None:
     """Raises the process's limit of open files where `streams` connections need it. ConfigError where it may not."""
     low, high = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -70,7 +86,7 @@ def _make_room(streams: int) -> None:
     if need > high != resource.RLIM_INFINITY:
         raise ConfigError(
             f"{streams} streams of one worker need {need} open files, of which {socket.gethostname()} allows {high}; "
-            "raise ulimit -n, or use more workers (cluster.workers) or fewer streams (load.concurrency)"
+            "raise ulimit -n, or use more workers (cluster.workers) or a lower load.concurrency or load.max_in_flight"
         )
     if 2 * need > low != resource.RLIM_INFINITY:  # a process near its limit is not believed
         resource.setrlimit(resource.RLIMIT_NOFILE, (high, high))

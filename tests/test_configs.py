@@ -33,7 +33,11 @@ def names(group: str) -> list[str]:
 CHOICES = [
     (group, name) for group in ("model", "engine", "workload", "load", "cluster", "output") for name in names(group)
 ]
-NEEDS = {("engine", "external"): ["engine.url=http://127.0.0.1:1"], ("engine", "sglang"): ["model.path=/m"]}
+NEEDS = {
+    ("load", "open"): ["load.rate=6"],
+    ("engine", "external"): ["engine.url=http://127.0.0.1:1"],
+    ("engine", "sglang"): ["model.path=/m"],
+}
 
 
 def composed(folder: Path, *overrides: str) -> grid.Collected:

@@ -32,6 +32,10 @@ PURE = {
             "facts",
             "summary",
             "margin",
+            "arrivals",
+            "openloop",
+            "loads",
+            "replay",
         ]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof"]),
@@ -82,7 +86,21 @@ def test_pure_layer_is_there() -> None:
 
 
 # The story of a run, bottom up: nothing in it imports what stands after it.
-FLOW = ["config", "plan", "window", "board", "store", "worker", "engine", "cluster", "launch", "watch", "point", "grid"]
+FLOW = [
+    "config",
+    "plan",
+    "window",
+    "board",
+    "store",
+    "worker",
+    "engine",
+    "cluster",
+    "launch",
+    "watch",
+    "cell",
+    "point",
+    "grid",
+]
 
 
 def test_flow_points_down() -> None:

@@ -35,6 +35,8 @@ REFUSED = [
     ([BASELINE, "load.window_min_s=1e309"], "load.window_min_s=inf"),
     ([BASELINE, "load.requests=2", "load.concurrency=4"], "load.requests=2 is below the concurrency 4"),
     ([BASELINE, "load.concurrency=1,2"], "add -m"),
+    ([BASELINE, "load=open"], "add load.rate=6"),
+    ([BASELINE, "load=open", "load.trace=nosuch.jsonl"], "load.trace=nosuch.jsonl cannot be read"),
     ([BASELINE, "engine=nosuch"], "there are: auto, "),
     ([BASELINE, "engine=external"], "add engine.url=http://host:port"),
     ([BASELINE, "engine=sglang"], "model.path=..."),

@@ -1,4 +1,4 @@
-"""What broke other tools, group E: the load's shape. Open loop is another file's business."""
+"""What broke other tools, group E: the load's shape. Open loop is in test_cases_open.py."""
 
 import asyncio
 import time

@@ -88,3 +88,34 @@ def test_done_workers_are_not_silent() -> None:
     board = Board(LOAD, 2, 0.0, False)
     board.beat(beat(0, 1, phase="done"))
     assert set(board.look()["silent_s"]) == {1}
+
+
+OPEN = Load(kind="open", rate=10, window_s=10.0)
+ENDS = [(0, S, "ok"), (S // 2, 3 * S // 2, "ok")]
+
+
+def opened() -> Board:
+    """A board of an open loop whose window, from 1 s to 11 s, is known and begins with 10 requests in flight."""
+    board = Board(OPEN, 1, 0.5, False)
+    board.beat({"worker": 0, "phase": "ready"})
+    assert board.beat(beat(0, 1.5, sent=15, in_flight=10, ends=ENDS))["window"] == [S, 11 * S]
+    return board
+
+
+def test_an_open_window_is_waited_for_within_bounds() -> None:
+    """Its last requests get twice the longest duration and 5 s; what ended is ended at once."""
+    board = opened()
+    assert board.beat(beat(0, 12, sent=120, in_flight=12))["go"] is True
+    assert board.beat(beat(0, 17.9, sent=180, in_flight=12))["go"] is True
+    assert board.beat(beat(0, 18.1, sent=181, in_flight=12))["go"] is False
+    assert board.look()["reason"] == "requests sent in the window had not ended 7 s after it"
+    board = opened()
+    assert board.beat(beat(0, 12, sent=120, in_flight=12, drained=True))["go"] is False
+
+
+def test_a_pile_is_not_waited_for() -> None:
+    """Most of what was sent in the window is still in flight at its end: the Point is over."""
+    board = opened()
+    assert board.beat(beat(0, 10.9, sent=110, in_flight=70))["go"] is True
+    assert board.beat(beat(0, 11.1, sent=115, in_flight=75))["go"] is False
+    assert "piled up" in board.look()["reason"]

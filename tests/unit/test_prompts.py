@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loadgen import files, prompts
-from loadgen.config import Config, Engine, Workload
+from loadgen.config import Config, Engine, Load, Workload
 from loadgen.errors import ConfigError
 
 KINDS = {"code", "chat", "summary", "translation", "mathematics", "extraction", "story", "reasoning"}
@@ -248,7 +248,7 @@ def test_warm_up_is_of_its_own() -> None:
 
 def test_digest_follows_what_is_asked() -> None:
     """The hash changes with every part of the question, texts included, and with nothing else."""
-    base = Config(engine=Engine(kind="sim"), workload=Workload(name="w", source="builtin"))
+    base = Config(engine=Engine(kind="sim"), workload=Workload(name="w", source="builtin"), load=Load())
     texts = tuple(prompts.builtin())
     digest = prompts.digest(base, texts)
     assert prompts.digest(replace(base, workload=replace(base.workload, name="other", path="moved")), texts) == digest

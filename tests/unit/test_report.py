@@ -17,6 +17,7 @@ from loadgen.report import (
     dry_run,
     ending,
     ledger_table,
+    level_of,
     level_table,
     next_step,
     plan_text,
@@ -412,3 +413,17 @@ print("end")
     assert "\x1b[2K" in output
     assert "\x1b[?25h" in output, "the cursor is given back"
     assert output.rstrip().endswith("end")
+
+
+def test_rates_have_a_table_of_their_own() -> None:
+    """The rate instead of the concurrency, and both times to the first token; a trace is called one."""
+    load = {"kind": "open", "rate": 6.0, "arrival": "poisson"}
+    slow = point(load=load)
+    slow["summary"]["ttft_planned_ms"] = times(98765.0, 99999.0)
+    text = table([slow, point(load={**load, "rate": 12.0})], 200)
+    for wanted in ("rate", "since", "98 765/99 999", "12 345/23 456", " at 6 ("):
+        assert wanted in text, wanted
+    assert "concur-" not in text
+    assert level_of({"rate": 0.5, "concurrency": None}) == "rate 0.5/s"
+    assert level_of({**load, "trace": "t.csv"}) == "trace of 6/s"
+    assert level_of({"rate": None, "concurrency": None}) == "trace"

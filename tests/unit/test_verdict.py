@@ -13,6 +13,7 @@ from loadgen.columns import columns, fitted, table
 from loadgen.config import Load
 from loadgen.errors import StorageError
 from loadgen.facts import facts_of, gather, health_columns
+from loadgen.openloop import OpenFacts
 from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS
 from loadgen.series import in_window
 from loadgen.verdict import Facts
@@ -61,7 +62,9 @@ def test_a_clean_point_is_valid_and_prints_its_margins() -> None:
         ({"steady": False, "halves_difference": -0.2}, "steady"),
         ({"concurrency_held": 0.979}, "concurrency_held"),
         ({"refill_ms": 10.1}, "refill_p99"),
-        ({"lateness_p99_ms": 10.1}, "lateness_p99"),
+        ({"open": OpenFacts(lateness_p99_ms=10.1)}, "lateness_p99"),
+        ({"open": OpenFacts(offered_per_s=6.0, achieved_per_s=5.9, missing=2)}, "rate_held"),
+        ({"open": OpenFacts(cut=1)}, "overload"),
         ({"loop_lag_p99_ms": 5.1}, "loop_lag_p99"),
         ({"loop_lag_max_ms": 101.0}, "loop_lag_max"),
         ({"loop_lag_p99_ms": None}, "loop_lag_p99"),
@@ -226,12 +229,16 @@ def test_what_the_server_told_reaches_the_facts() -> None:
 
 
 def test_open_loop_is_judged_by_lateness() -> None:
-    """Without a target concurrency the time between planned and sent counts."""
-    rows = [row(i, 10 * i, planned_ns=10 * i * NS_PER_MS - 20 * NS_PER_MS) for i in range(1, 100)]
-    cols = arrays(rows, (0, S))
+    """Without a target concurrency the time between planned and sent counts, less that for opening a connection."""
+    came = {"rate": 100.0, "concurrency": None, "refill_ns": None}
+    late = [row(i, 10 * i, planned_ns=(10 * i - 20) * NS_PER_MS, **came) for i in range(1, 99)]
+    opening = row(99, 990, planned_ns=900 * NS_PER_MS, connect_ns=85 * NS_PER_MS, **came)
+    cols = arrays([*late, opening], (0, S))
     found = gather(cols, [health(1000)], Window(0, S, ""), Load(), None)
     assert found.concurrency_held is None
-    assert found.lateness_p99_ms == pytest.approx(20.0)
+    assert found.open is not None
+    assert found.open.lateness_p99_ms == pytest.approx(20.0)
+    assert {reason.rule for reason in verdict.judge(found).reasons} == {"lateness_p99"}
 
 
 def test_health_rows_and_health_columns_tell_the_same() -> None:
@@ -279,13 +286,12 @@ def test_silence_is_the_longest_time_without_an_event_of_any_stream() -> None:
 
 def test_silence_of_users_who_think_is_nobodys() -> None:
     """While nothing is in flight nothing can come, at the window's ends too; a server that stands still is seen."""
-    rows = [
-        row(0, sent_ms=1000, done_ns=2 * S, chunk_ns=[2 * S]),
-        row(1, sent_ms=6000, done_ns=8 * S, chunk_ns=[8 * S]),
-    ]
-    assert facts(rows, [health(5000)], (0, 12 * S)).silence_s == pytest.approx(2.0)
-    both = [*rows, row(2, sent_ms=7000, done_ns=11 * S, chunk_ns=[11 * S])]
-    assert facts(both, [health(5000)], (0, 12 * S)).silence_s == pytest.approx(3.0)
+    first = row(0, sent_ms=1000, done_ns=2 * S, chunk_ns=[2 * S])
+    rows = [first, row(1, sent_ms=6000, done_ns=8 * S, chunk_ns=[8 * S])]
+    more = row(2, sent_ms=7000, done_ns=11 * S, chunk_ns=[11 * S])
+    for asked, longest_s in [(rows, 2.0), ([*rows, more], 3.0)]:
+        found = gather(arrays(asked, (0, 12 * S)), [health(5000)], Window(0, 12 * S, ""), Load(), 1, think_s=4.0)
+        assert found.silence_s == pytest.approx(longest_s)
 
 
 def test_few_refills_are_judged_by_their_p90() -> None:

@@ -2,11 +2,26 @@
 
 import pytest
 
-from loadgen.config import Load
-from loadgen.window import End, Expected, Measured, expect, find, level_s, mean_duration_ns, stagger_s
+from loadgen.config import Level, Load
+from loadgen.window import (
+    Crowd,
+    End,
+    Expected,
+    Measured,
+    drain_ns_max,
+    expect,
+    expect_at,
+    find,
+    find_open,
+    hopeless,
+    level_s,
+    mean_duration_ns,
+    stagger_s,
+)
 
 S = 1_000_000_000
 LOAD = Load(kind="closed", concurrency=4)
+OPEN = Load(kind="open", rate=6)
 
 
 def ends(count: int, every_s: float, duration_s: float = 1.0, first_s: float = 1.0) -> list[End]:
@@ -60,6 +75,28 @@ def test_window_s_is_known_at_once() -> None:
     assert found.end_ns - found.start_ns == 3 * S
 
 
+def test_open_loop_begins_after_one_duration() -> None:
+    """After the longer of what was expected and what was seen; half a minute long, unless asked otherwise."""
+    seen = ends(4, 0.5, duration_s=1.0)
+    assert find_open(OPEN, 2 * S, [], 9 * S) is None
+    assert find_open(OPEN, 2 * S, seen, 2 * S - 1) is None
+    found = find_open(OPEN, 2 * S, seen, 3 * S)
+    assert found is not None
+    assert (found.start_ns, found.end_ns) == (2 * S, 32 * S)
+    slow = find_open(Load(kind="open", rate=6, window_s=5.0), 2 * S, ends(4, 0.5, 4.0, 4.0), 4 * S)
+    assert slow is not None
+    assert (slow.start_ns, slow.end_ns) == (4 * S, 9 * S)
+    assert "one request duration of 4.00 s" in slow.how
+
+
+def test_a_backlog_is_not_waited_for() -> None:
+    """The last requests of an open window get twice the longest duration so far, and some seconds."""
+    assert drain_ns_max([*ends(3, 1.0, 1.0), *ends(1, 1.0, 4.0)]) == 13 * S
+    assert hopeless(Crowd(50, 40), Crowd(650, 260))
+    assert not hopeless(Crowd(50, 40), Crowd(650, 190))  # a share that chance may reach
+    assert not hopeless(Crowd(5, 4), Crowd(23, 14))  # a number that chance may reach
+
+
 def test_mean_duration_prefers_the_good() -> None:
     """Failed requests do not shorten the expected duration, unless there are no others."""
     assert mean_duration_ns([End(0, 4 * S, True), End(0, 2 * S, True), End(0, 1, False)]) == 3 * S
@@ -78,15 +115,20 @@ def test_expected_duration() -> None:
     assert expect(40, 9.0, growing).duration_s == pytest.approx(1.0)
     between = [Measured(1, 1.0), Measured(4, 2.0)]
     assert expect(16, 9.0, between).duration_s == pytest.approx(4.0)
+    same = [Measured(4, 1.0), Measured(4, 2.0)]
+    assert expect(4, 9.0, same).duration_s == pytest.approx(2.0)
+    assert (expect_at(None, 3.0, []).duration_s, expect_at(None, 3.0, same).duration_s) == (3.0, 2.0)
     falling = [Measured(20, 2.0), Measured(10, 1.0)]
     assert expect(50, 9.0, falling).duration_s == pytest.approx(5.0)
 
 
 def test_expected_length_of_a_level() -> None:
     """Stagger, one request a stream, window, drain; a counted level has no window."""
-    assert level_s(LOAD, 1, None, 0.5) == pytest.approx(0.5 + 12.0 + 0.5)
-    assert level_s(LOAD, 100, None, 8.0) == pytest.approx(8 * 4)
-    assert level_s(LOAD, 1, 10, 0.5) == pytest.approx(5.0)
+    assert level_s(LOAD, Level(1, None), 0.5) == pytest.approx(0.5 + 12.0 + 0.5)
+    assert level_s(LOAD, Level(100, None), 8.0) == pytest.approx(8 * 4)
+    assert level_s(LOAD, Level(1, 10), 0.5) == pytest.approx(5.0)
+    assert level_s(OPEN, Level(None, None, 6.0), 2.0) == pytest.approx(2 + 30 + 2)
+    assert level_s(OPEN, Level(None, 60, 6.0), 2.0) == pytest.approx(10 + 2)
     assert stagger_s(LOAD, 1, Expected(3.0, "")) == 0
     assert stagger_s(LOAD, 2, Expected(3.0, "")) == 3.0
     assert stagger_s(Load(kind="closed", stagger_s=0.0), 2, Expected(3.0, "")) == 0

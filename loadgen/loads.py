@@ -1,0 +1,71 @@
+"""What a load may ask: its kind, levels, arrivals and bounds.
+
+Pure. Every refusal is one sentence that says what to change.
+"""
+
+from collections.abc import Sequence
+
+from loadgen.bounds import choice, number
+from loadgen.config import CONCURRENCY_MAX, Config, Load, levels
+from loadgen.errors import ConfigError
+
+ARRIVALS = ("constant", "poisson", "gamma")
+CLOCKED = ("rate", "arrival", "burstiness", "trace", "trace_speed", "max_in_flight")
+
+
+def check_load(config: Config) -> None:
+    """Refuse what cannot arrive, or cannot be meant. Raises ConfigError."""
+    load = config.load
+    choice(config, "load.kind", ("closed", "open"))
+    for key in (
+        "window_durations",
+        "window_min_s",
+        "connect_s_max",
+        "first_token_s_max",
+        "stall_s_max",
+        "total_s_max",
+        "window_s",
+    ):
+        number(config, f"load.{key}", 0, 86_400, above=True)
+    number(config, "load.stagger_s", 0, 86_400)
+    number(config, "load.window_requests", 1, 10_000_000)
+    number(config, "load.failed_share_max", 0, 1)
+    number(config, "load.short_share_max", 0, 1)
+    if load.kind == "open":
+        _check_open(config)
+    else:
+        _refuse_given(load, CLOCKED, "closed", "add load=open")
+    levels(load)
+
+
+def _check_open(config: Config) -> None:
+    """What only a load that arrives by a clock may ask, and what it may not."""
+    load = config.load
+    _refuse_given(load, ("concurrency", "stagger_s"), "open", "leave it out, as load=open does")
+    _refuse_given(load, ("window_durations", "window_requests", "window_min_s"), "open", "use load.window_s")
+    choice(config, "load.arrival", ARRIVALS)
+    number(config, "load.burstiness", 0.01, 1000)
+    number(config, "load.trace_speed", 0, 1_000_000, above=True)
+    number(config, "load.max_in_flight", 1, CONCURRENCY_MAX)
+    if load.trace is not None and load.rate is not None:
+        raise ConfigError("load.trace gives the times already: leave load.rate out (load.trace_speed=2 replays faster)")
+    if load.trace is None and load.rate is None:
+        raise ConfigError("load=open needs a rate or a trace: add load.rate=6 (requests a second) or load.trace=FILE")
+    if load.trace is None and load.trace_speed != 1:
+        raise ConfigError("load.trace_speed is for load.trace=FILE: leave it out, or set load.rate itself")
+    if (load.arrival == "gamma") != (load.burstiness is not None):
+        raise ConfigError(
+            "load.burstiness is the shape of load.arrival=gamma: give both, as load.arrival=gamma load.burstiness=0.5"
+        )
+    if load.trace is not None and config.workload.output_tokens is not None:
+        raise ConfigError("load.trace gives the lengths already: leave workload.output_tokens out")
+    if load.trace is not None and (load.arrival != "poisson" or load.window_s is not None):
+        key = "load.arrival" if load.arrival != "poisson" else "load.window_s"
+        raise ConfigError(f"a trace is replayed as it is: leave {key} out (load.requests=N replays its first N only)")
+
+
+def _refuse_given(load: Load, names: Sequence[str], kind: str, instead: str) -> None:
+    for name in names:
+        if getattr(load, name) != getattr(Load(), name):
+            other = "open" if kind == "closed" else "closed"
+            raise ConfigError(f"load.{name} is for {other} loop, and this load is {kind}: {instead}")
