@@ -129,6 +129,7 @@ class Run:
             failed=tally.failed,
             cut=tally.cut,
             unsent=len(left),
+            start_ns=self._start_ns,
         )
 
     async def _guarded(self, part: Coroutine[Any, Any, None]) -> None:
