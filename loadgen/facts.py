@@ -11,7 +11,16 @@ import numpy as np
 
 from loadgen.config import Load
 from loadgen.record import Outcome
-from loadgen.series import NS_PER_S, Columns, chunk_counts, failures, in_flight_mean, series, whole_run_span
+from loadgen.series import (
+    NS_PER_S,
+    Columns,
+    chunk_counts,
+    failures,
+    in_flight_mean,
+    peak_events_per_s,
+    series,
+    whole_run_span,
+)
 from loadgen.stats import MSER_BATCH, halves, mser5, slope_per_min
 from loadgen.summary import cached_share
 from loadgen.verdict import Facts
@@ -65,13 +74,14 @@ def facts_of(
     concurrency: int | None,
     failed_share_max: float,
     short_share_max: float,
+    capacity_events_per_s: float | None = None,
     **from_server: Any,
 ) -> Facts:
     """The facts of a Point: `cols` of requests.parquet, `health` of health.parquet, `window_ns` [start, end).
 
     No window is a whole run: its span is from the first request sent to the last output. `concurrency` is None in open
-    loop. `from_server` are the fields of Facts that rows cannot
-    tell: contradictions, not_proven, died, capacity_share.
+    loop. `capacity_events_per_s` is what calibration found for one worker. `from_server` are the fields of Facts that
+    rows cannot tell: contradictions, not_proven, died, and what is known of the capacity.
     """
     whole_run = window_ns is None
     counted = np.full(len(cols["outcome"]), True) if whole_run else cols["in_window"]
@@ -79,6 +89,7 @@ def facts_of(
     sent = counted & (cols["outcome"] != Outcome.UNSENT)
     in_flight = in_flight_mean(cols, *span_ns)
     good = sent & (cols["outcome"] == Outcome.OK)
+    peak = peak_events_per_s(cols, *span_ns)
     return Facts(
         requests=int(sent.sum()),
         failed=int((sent & failures(cols)).sum()),
@@ -90,6 +101,7 @@ def facts_of(
         concurrency_held=in_flight / concurrency if concurrency and in_flight is not None else None,
         **_refill(cols["refill_ns"][sent]),
         lateness_p99_ms=_lateness_p99_ms(cols, sent) if concurrency is None else None,
+        capacity_share=peak / capacity_events_per_s if peak and capacity_events_per_s else None,
         chunks_per_read=_chunks_per_read(cols, sent),
         cached_share=cached_share(cols, good),
         silence_s=_silence_s(cols, *span_ns),

@@ -25,6 +25,7 @@ SHOWN_AS = {
     "steady": "halves differ by",
     "mser5_cut": "MSER-5 cut",
     "worker_cpu_p95": "worker CPU p95",
+    "capacity_share": "capacity",
     "gc_pause_max": "GC pause max",
 }
 

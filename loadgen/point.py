@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadgen import cluster, launch, prompts, record, store, summary, verdict, window, worker
+from loadgen import capacity, cluster, launch, prompts, record, store, summary, verdict, window, worker
 from loadgen.columns import columns
 from loadgen.config import Config, Level
 from loadgen.errors import ClusterError
@@ -173,7 +173,7 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
     if judged is None:
         expected_rows = sum(told["sent"] + told["unsent"] for told in watch.returned.values())
         assert len(rows) == expected_rows, f"{len(rows)} rows of {expected_rows} requests in {cell.folder}"
-        judged, numbers = _judge(cell, columns(rows), health, span)
+        judged, numbers = _judge(cell, columns(rows), health, span, {one["host"] for one in watch.returned.values()})
         numbers = None if judged.status == verdict.FAILED else numbers
         if watch.board["duration_s"]:
             cell.launched.measured.append(Measured(cell.level.concurrency, watch.board["duration_s"]))
@@ -184,7 +184,7 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
 
 
 def _judge(
-    cell: Cell, cols: dict[str, Any], health: list[dict[str, Any]], span: Window | None
+    cell: Cell, cols: dict[str, Any], health: list[dict[str, Any]], span: Window | None, hosts: set[str]
 ) -> tuple[Verdict, dict[str, Any]]:
     """The verdict and the numbers of a Point that ran to its end. A server of ours proves itself once more."""
     launched, ours = cell.launched, cell.launched.spec.engine != "external"
@@ -192,6 +192,7 @@ def _judge(
     wrong, unproven = contradictions(launched.spec, told, cell.level.concurrency)
     if ours and told is None:
         unproven = []  # that it no longer answers says it all
+    able, note = capacity.recall(hosts)
     facts = gather(
         cols,
         health,
@@ -201,6 +202,9 @@ def _judge(
         wrong,
         unproven,
         proof_needed=ours,
+        capacity_events_per_s=able.events_per_s if able else None,
+        capacity_at_least=able is not None and able.at_least,
+        capacity_note=note,
         died=_impostor(launched, told) if ours else None,
     )
     return verdict.judge(facts), _summary(cell, cols, span, told or {})

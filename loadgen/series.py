@@ -66,6 +66,20 @@ def series(cols: Columns, start_ns: float, end_ns: float, bin_s: float) -> np.nd
     return np.bincount(place[inside], weights=chunk_tokens(cols)[inside], minlength=bins)
 
 
+def peak_events_per_s(cols: Columns, start_ns: float, end_ns: float) -> float | None:
+    """Events a second of the busiest worker: p95 of its seconds in [start, end); None without a window or an event.
+
+    Events, not reads: each of several in one read is still parsed, and reads merge when the client falls behind.
+    """
+    edges = np.arange(start_ns, end_ns, NS_PER_S)
+    edges = np.append(edges[: max(1, int((end_ns - start_ns) / NS_PER_S))], end_ns)  # a last part joins its second
+    if end_ns <= start_ns or not len(cols["chunk_ns"]):
+        return None
+    workers = np.repeat(cols["worker"], chunk_counts(cols))
+    counts = [np.histogram(cols["chunk_ns"][workers == one], edges)[0] for one in np.unique(workers)]
+    return max(float(np.quantile(count / np.diff(edges) * NS_PER_S, 0.95)) for count in counts)
+
+
 def in_flight_mean(cols: Columns, start_ns: float, end_ns: float) -> float | None:
     """Mean number of requests in flight over [start, end); None for an empty span."""
     if end_ns <= start_ns:

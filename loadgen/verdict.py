@@ -4,6 +4,7 @@ Pure. Each rule is one line of RULES and gives one Finding with what was measure
 nothing of files, servers or how the facts were gathered from rows (see facts.py).
 """
 
+import dataclasses
 import signal
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -62,7 +63,9 @@ class Facts:
     loop_lag_p99_ms: float | None = None
     loop_lag_max_ms: float | None = None
     worker_cpu_p95: float | None = None  # of a core
-    capacity_share: float | None = None
+    capacity_share: float | None = None  # of what calibration found for one worker, the busiest one's
+    capacity_at_least: bool = False  # calibration found no limit, so a larger share proves nothing
+    capacity_note: str = ""  # the figure and its day, or why there is none
     gc_pause_max_ms: float | None = None
     descriptors_share: float | None = None
     chunks_per_read: float | None = None
@@ -196,7 +199,10 @@ def _cpu(f: Facts) -> list[Finding]:
 
 
 def _capacity(f: Facts) -> list[Finding]:
-    return _at_most("capacity_share", f.capacity_share, CAPACITY_SHARE_MAX, "share", MORE_WORKERS)
+    """A share of a figure that calibration gives as "at least" clears a Point, and cannot condemn it."""
+    (one,) = _at_most("capacity_share", f.capacity_share, CAPACITY_SHARE_MAX, "share", MORE_WORKERS)
+    ok = None if f.capacity_at_least and one.ok is False else one.ok
+    return [dataclasses.replace(one, ok=ok, note=f" {f.capacity_note}".rstrip())]
 
 
 def _gc(f: Facts) -> list[Finding]:
