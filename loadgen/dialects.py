@@ -24,6 +24,12 @@ def load(data: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def body_message(body: bytes) -> str | None:
+    """The message in the body of an HTTP error, None where it is no JSON that holds one."""
+    told = load(body) or {}
+    return error_message(told) or error_message({"error": told.get("message") or told.get("detail")})
+
+
 def error_message(value: Any) -> str | None:
     """The message inside a server's error object (at most 200 characters), None where `value` holds no error."""
     if not isinstance(value, Mapping):

@@ -3,6 +3,8 @@
 Pure, and safe for any bytes in any cuts; work is linear in the bytes. It must not know what the units mean.
 """
 
+from collections.abc import Mapping
+
 LINE_BYTES_MAX = 8192  # of a chunk's size line or of all trailers: as much as HTTP heads are given
 SHORT_LINE_BYTES = 18  # sixteen digits and the line end: sizes are shorter
 SHORT_READ_BYTES = 4096  # reads below are known by their size lines: a token's event is far shorter
@@ -115,6 +117,13 @@ def _size(line: bytes) -> int:
         raise ValueError("a chunk's size is not a hexadecimal number")
     size = int(digits, 16)
     return size + 2 if size else 0
+
+
+def header_lines(headers: Mapping[str, str]) -> bytes:
+    """The lines of an HTTP head. ValueError where a value would break out of its line."""
+    if any(sign in value for value in headers.values() for sign in "\r\n\0"):
+        raise ValueError("a header's value holds a line end")
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
 
 
 def fields(block: bytes) -> tuple[bytes, bool]:

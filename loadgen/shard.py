@@ -39,6 +39,8 @@ def api_key(variable: str | None) -> str | None:
         return None
     if not (key := os.environ.get(variable)):
         raise ConfigError(f"engine.api_key_env names {variable}, which is not set where the worker runs: set it there")
+    if not key.isprintable():
+        raise ConfigError(f"the key in {variable} holds a line end or another sign that no header may; set it without")
     return key
 
 

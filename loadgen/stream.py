@@ -1,36 +1,38 @@
 """One HTTP exchange: a POST over a pooled connection, every read of its body stamped where the loop hands it over.
 
-The only importer of aiohttp, which connects, secures, sends and parses heads; the bytes of a streaming body bypass it.
-A Trace says what happened on the wire. It must not know of plans, rows, windows or the board, and never retries.
+The only importer of aiohttp, which connects, secures, pools and parses heads; requests are written, and the bytes of a
+streaming body taken, by a protocol of our own on its connections. A Trace says what happened on the wire. It must not
+know of plans, rows, windows or the board, and never retries.
 """
 
 import asyncio
+import contextlib
 import errno
 import functools
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import Any
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
+import yarl
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import HttpProcessingError
 
 from loadgen.body import Body
-from loadgen.dialects import error_message, load
+from loadgen.framing import header_lines
+from loadgen.head import JSON_TYPE, is_stream, refusal
 from loadgen.record import Outcome
 from loadgen.trace import Deadlines, Limits, Trace
 
-ERROR_BODY_BYTES = 4096  # enough for a server's message
-ERROR_BODY_S_MAX = 5.0  # a server that is failing may not finish its error page either
 KEEPALIVE_S = 4.0  # servers close idle connections after 5 s (uvicorn); one that is about to go is not used
 HEADERS = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "User-Agent": "loadgen"}
-JSON_TYPE = "application/json"  # a stream never has it; an error, or streaming that is off, does
 OWN_LACK = frozenset({errno.ENFILE, errno.EMFILE, errno.EADDRNOTAVAIL})  # ours, to be told apart from a refusal
+Answer = tuple[Any, aiohttp.StreamReader]  # the head and the body as aiohttp parses them
 # Whatever a server or a network can cause.
-ENDED_BADLY = (aiohttp.ClientError, OSError, TimeoutError, ValueError, EOFError)
+ENDED_BADLY = (aiohttp.ClientError, HttpProcessingError, OSError, TimeoutError, ValueError, EOFError)
 
 
 class Wire(ResponseHandler):
@@ -38,34 +40,43 @@ class Wire(ResponseHandler):
 
     # Beside the parent's many attributes these would be looked up by name at each read.
     __slots__ = (
-        "_body", "_deadlines", "_ended", "_head_tail", "_limits", "_message", "_opened_ns", "_own", "_taking", "_trace",
+        "_answered", "_body", "_deadlines", "_head_tail", "_limits", "_message", "_opened_ns", "_own", "_taking",
+        "_trace",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self._taking = self._unasked
+        self._taking: Callable[[bytes], None] = self._unasked
         self._trace: Trace | None = None
         self._body: Body | None = None
         self._deadlines: Deadlines | None = None
         self._opened_ns = 0
         self._message: Any = None
+        self._own = False
+        self._answered: asyncio.Future[Answer | None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._opened_ns = monotonic_ns()
         super().connection_made(transport)
 
-    def begin(self, trace: Trace, limits: Limits, api: str) -> None:
-        """The request's first byte goes out now; what comes in from here on belongs to `trace`."""
-        if self._deadlines is not None:
-            self._deadlines.stop()  # the exchange before has its whole response, but may not have run on yet
+    def begin(self, request: bytes, trace: Trace, limits: Limits, api: str) -> "asyncio.Future[Answer | None]":
+        """Sends the request; what comes in from here on belongs to `trace`.
+
+        Resolves with None at the end of a body that this connection keeps itself, with the answer where aiohttp has it.
+        """
         self._trace, self._limits = trace, limits
         self._message, self._head_tail, self._own = None, b"", False
-        self._ended = self._loop.create_future()
+        self._answered = self._loop.create_future()
         self._taking = self._head
+        self.set_response_params(read_until_eof=True, auto_decompress=False)
         if self._opened_ns >= trace.began_ns:
             trace.connect_ns = self._opened_ns - trace.began_ns
         trace.sent_ns = monotonic_ns()
-        self._deadlines = Deadlines(self._loop, trace, limits, api, self._expire)
+        if self.transport is None:
+            raise aiohttp.ClientConnectionResetError("closed by the server before anything was sent")
+        self.transport.write(request)
+        self._deadlines = Deadlines(self._loop, trace, limits, api, self._give_up)
+        return self._answered
 
     def leave(self, trace: Trace) -> None:
         """The exchange of `trace` is over; its connection may already serve another one."""
@@ -75,26 +86,26 @@ class Wire(ResponseHandler):
                 trace.size = self._body.size
             self._trace, self._body, self._taking = None, None, self._unasked
 
-    def ended(self) -> "asyncio.Future[None] | None":
-        """Resolves at the end of the body, where this connection keeps it itself."""
-        return self._ended if self._own else None
-
     def data_received(self, data: bytes) -> None:
         self._taking(data)
 
-    def feed_data(self, data: Any, size: int = 0) -> None:
-        self._message = data[0]
-        super().feed_data(data, size)
+    def feed_data(self, data: Any, _size: int = 0) -> None:
+        self._message = data  # not into aiohttp's queue, which nobody reads
+
+    def set_exception(self, exc: type[BaseException] | BaseException, *cause: BaseException) -> None:
+        super().set_exception(exc, *cause)  # type: ignore[arg-type]
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(exc)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if self._trace is not None and self._own:
             self._close(Outcome.CONNECTION_LOST, f"connection lost in mid-stream: {exc or 'closed by the server'}")
         super().connection_lost(exc)
 
-    def _unasked(self, data: bytes) -> None:
+    def _unasked(self, _data: bytes) -> None:
         # A late or unasked answer: this connection must never serve another request.
         self.force_close()
-        if data and self.transport is not None:
+        if self.transport is not None:
             self.transport.abort()
 
     def _head(self, data: bytes) -> None:
@@ -105,20 +116,22 @@ class Wire(ResponseHandler):
         cut = len(data) if mark < 0 else mark + 4 - seen
         self._head_tail = (self._head_tail + data)[-3:]
         super().data_received(data[:cut])
-        message = self._message
-        if message is None or trace is None:
+        if self._message is None or trace is None:
             return
+        message = self._message[0]
         if 100 <= message.code < 200 and message.code != 101:
             self._message, self._head_tail = None, b""
             if data[cut:]:
                 self._head(data[cut:])
             return
         trace.headers_ns, trace.http_status = stamp, message.code
-        self._own = mark >= 0 and _is_stream(message)
+        self._own = mark >= 0 and is_stream(message)
         self._taking = super().data_received
         if self._own:
             self._body = Body(trace, self._limits, self._over)
             self._taking = self._body.take
+        else:
+            self._resolve(self._message)
         if data[cut:]:
             self._taking(data[cut:])
 
@@ -137,68 +150,60 @@ class Wire(ResponseHandler):
     def _close(self, outcome: Outcome | None, error: str | None) -> None:
         if self._trace is not None:
             self._trace.end(outcome, error)
-        self._give_up()
+            self._give_up(self._trace)
 
-    def _expire(self, trace: Trace) -> None:
+    def _give_up(self, trace: Trace) -> None:
         if self._trace is trace:
-            self._give_up()
-
-    def _give_up(self) -> None:
-        self.force_close()
-        self._wake()
-        if self.transport is not None:
-            self.transport.abort()
+            self._wake()
+            self._unasked(b"")
 
     def _wake(self) -> None:
         if self._deadlines is not None:
             self._deadlines.stop()
-        if not self._ended.done():
-            self._ended.set_result(None)
+        self._resolve(None)
+
+    def _resolve(self, answer: Answer | None) -> None:
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_result(answer)
 
 
-def _is_stream(message: Any) -> bool:
-    """Whether a response's body is worth keeping read by read: all else is small, and aiohttp's."""
-    kind = message.headers.get("Content-Type", "")
-    return message.code == 200 and message.chunked and not message.compression and not kind.startswith(JSON_TYPE)
+@dataclass(frozen=True)
+class Session:
+    """A worker's connections, and the heads of its requests by address."""
+
+    connector: aiohttp.TCPConnector
+    timeout: aiohttp.ClientTimeout
+    headers: Mapping[str, str]
+    _routes: dict[str, tuple[aiohttp.ClientRequest, bytes]] = field(default_factory=dict)
+
+    def route(self, url: str) -> tuple[aiohttp.ClientRequest, bytes]:
+        """What aiohttp has to know to connect to `url`, and the head of each request to it but for its last lines.
+
+        Made once: building a request anew costs aiohttp more than a hundred tokens cost us. ValueError: no address.
+        """
+        if url not in self._routes:
+            request = aiohttp.ClientRequest("POST", yarl.URL(url), headers=self.headers)
+            own = {name: value for name, value in request.headers.items() if not name.startswith("Content-")}
+            start = f"POST {request.url.raw_path_qs} HTTP/1.1\r\n".encode()
+            self._routes[url] = request, start + header_lines(own) + header_lines({"Content-Type": JSON_TYPE})
+        return self._routes[url]
 
 
-class Ask(aiohttp.BytesPayload):
-    """A request's body that stamps the moment at which it, and the head before it, go to the socket."""
-
-    def __init__(self, body: bytes, trace: Trace, limits: Limits, api: str) -> None:
-        super().__init__(body, content_type=JSON_TYPE)
-        self._asking = (trace, limits, api)
-        self.wire: Wire | None = None
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        self.wire = writer.protocol  # type: ignore[attr-defined]
-        assert self.wire is not None
-        self.wire.begin(*self._asking)
-        await super().write_with_length(writer, content_length)
-
-
-@asynccontextmanager
-async def session(
-    limits: Limits, ca_file: str | None = None, api_key: str | None = None
-) -> AsyncIterator[aiohttp.ClientSession]:
-    """The worker's one session: no pool limit, no redirects' cookies, no proxies, no retries, our own deadlines."""
+@contextlib.asynccontextmanager
+async def session(limits: Limits, ca_file: str | None = None, api_key: str | None = None) -> AsyncIterator[Session]:
+    """The worker's one session: no pool limit, no redirects, no cookies, no proxies, no retries, our own deadlines."""
     tls = ssl.create_default_context(cafile=ca_file) if ca_file else True
     # ttl None: a name is resolved once, every connection of the Point goes to what it said then.
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=None, ssl=tls)
     connector._factory = functools.partial(Wire, loop=asyncio.get_running_loop())  # type: ignore[assignment]
-    async with aiohttp.ClientSession(
-        connector=connector,
-        timeout=aiohttp.ClientTimeout(total=None, connect=limits.connect_s, ceil_threshold=float("inf")),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=False,
-        auto_decompress=False,
-        headers={**HEADERS, **({"Authorization": f"Bearer {api_key}"} if api_key else {})},
-    ) as one:
-        yield one
+    timeout = aiohttp.ClientTimeout(total=None, connect=limits.connect_s, ceil_threshold=float("inf"))
+    secret = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    async with connector:
+        yield Session(connector, timeout, {**HEADERS, **secret})
 
 
 async def exchange(
-    session: aiohttp.ClientSession,
+    session: Session,
     url: str,
     headers: Mapping[str, str],
     body: bytes,
@@ -212,73 +217,46 @@ async def exchange(
     """
     trace = trace if trace is not None else Trace()
     trace.began_ns = monotonic_ns()
-    ask = Ask(body, trace, limits, api)
     try:
-        await _converse(session, url, headers, ask, trace, limits)
+        request, head = session.route(url)
+        last = header_lines({**headers, "Content-Length": str(len(body))})
+        connection = await session.connector.connect(request, [], session.timeout)
+        await _converse(connection, head + last + b"\r\n" + body, trace, limits, api)
         trace.end(None)
     except asyncio.CancelledError:
         trace.end(Outcome.CUT)
         raise
     except ENDED_BADLY as error:
         trace.end(*_classify(error, trace))
-    finally:
-        if ask.wire is not None:
-            ask.wire.leave(trace)
     return trace
 
 
 async def _converse(
-    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], ask: Ask, trace: Trace, limits: Limits
+    connection: aiohttp.connector.Connection, request: bytes, trace: Trace, limits: Limits, api: str
 ) -> None:
-    response = await session.post(url, data=ask, headers=headers, allow_redirects=False)
+    wire = connection.protocol
+    assert isinstance(wire, Wire)
     try:
-        assert ask.wire is not None
-        ended = ask.wire.ended()
-        if refusal := await _refusal(response):
-            trace.end(*refusal)
-        elif ended is not None:
-            await ended
-        else:
-            await _read(response, trace, limits)
+        answer = await wire.begin(request, trace, limits, api)
+        if answer is not None:
+            if refused := await refusal(*answer):
+                trace.end(*refused)
+            else:
+                await _read(answer[1], trace, limits)
+    except BaseException:
+        wire.force_close()  # an answer to nobody may still come
+        raise
     finally:
-        response.close()  # gives nothing back that is whole: that went to the pool at its end
+        wire.leave(trace)
+        connection.release()  # closes what must not be used again: after an end that was none, too
 
 
-async def _read(response: aiohttp.ClientResponse, trace: Trace, limits: Limits) -> None:
+async def _read(content: aiohttp.StreamReader, trace: Trace, limits: Limits) -> None:
     """A body that is not chunked: its length is told or its end is the connection's."""
-    async for data in response.content.iter_any():
+    async for data in content.iter_any():
         trace.take(monotonic_ns(), data, limits)
         if trace.done_ns is not None:
             return
-
-
-async def _refusal(response: aiohttp.ClientResponse) -> tuple[Outcome, str] | None:
-    """Why this head means that no stream is to be read, or None."""
-    status = response.status
-    if 300 <= status < 400:
-        return Outcome.REDIRECT, f"HTTP {status}: redirects are not followed; give the final address"
-    if status != 200:
-        return Outcome.HTTP_STATUS, await _error_body(response) or f"HTTP {status}"
-    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        return Outcome.ENCODING, "the body is compressed although identity was asked for"
-    if response.content_type == JSON_TYPE:
-        told = await _error_body(response)
-        return Outcome.MALFORMED, told or "one JSON body instead of an event stream: streaming is off at the server"
-    return None
-
-
-async def _error_body(response: aiohttp.ClientResponse) -> str | None:
-    """The server's own message, where the body's first 4 KiB are JSON that holds one."""
-    body = b""
-    try:
-        async with asyncio.timeout(ERROR_BODY_S_MAX):
-            while len(body) < ERROR_BODY_BYTES and (more := await response.content.read(ERROR_BODY_BYTES - len(body))):
-                body += more
-    except ENDED_BADLY:
-        pass  # the status alone says enough
-    told = load(body) or {}
-    message = error_message(told) or error_message({"error": told.get("message") or told.get("detail")})
-    return f"HTTP {response.status}: {message}" if message else None
 
 
 def _classify(error: BaseException, trace: Trace) -> tuple[Outcome, str]:
@@ -286,7 +264,7 @@ def _classify(error: BaseException, trace: Trace) -> tuple[Outcome, str]:
     text = str(error) or type(error).__name__
     if isinstance(error, aiohttp.ClientSSLError | aiohttp.ServerFingerprintMismatch | ssl.SSLError):
         return Outcome.TLS, text
-    if isinstance(error, aiohttp.ClientResponseError):
+    if isinstance(error, HttpProcessingError):
         # Its own text repeats the bytes that it could not read.
         return Outcome.MALFORMED, "the response's head is not HTTP, or has a line of more than 8190 bytes"
     if trace.sent_ns is not None:

@@ -28,6 +28,10 @@ BODY = b'{"stream":true}'
 SSE = "Content-Type: text/event-stream"
 GZIP, ZSTD = "Content-Encoding: gzip", "Content-Encoding: zstd"
 SLOW_DOWN = plain("429 Too Many", b'{"error":{"message":"slow down"}}', "Retry-After: 2")
+HEAD = (
+    b"POST /p?q=1 HTTP/1.1\r\nHost: h:1\r\nAccept: text/event-stream\r\nAccept-Encoding: identity\r\n"
+    b"User-Agent: loadgen\r\nContent-Type: application/json\r\n"
+)
 COUNTED = plain("200 OK", b"x" * 999, SSE).head
 
 
@@ -485,13 +489,15 @@ async def test_the_private_names_that_the_body_path_stands_on() -> None:
         assert isinstance(wire, ResponseHandler)
         assert http.timeout.total is None
         assert connector.limit == 0
-        assert http.trust_env is False
+        request, head = http.route("http://h:1/p?q=1")
+        assert (request.url.host, head) == ("h", HEAD)
     for name in (
         "data_received",
         "feed_data",
         "connection_lost",
         "connection_made",
         "force_close",
+        "set_exception",
         "set_response_params",
     ):
         assert callable(getattr(ResponseHandler, name))

@@ -449,6 +449,14 @@ async def test_a_key_that_is_not_set_is_said_so() -> None:
         await drive(shard("http://127.0.0.1:1", api_key_env="NO_SUCH_KEY"), Board(lambda _b: {}).tell, print)
 
 
+async def test_a_key_that_no_header_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key read from a file with its line end would break the request's head apart: refused, and not repeated."""
+    monkeypatch.setenv("CANARY_KEY", "sk-canary\n")
+    with pytest.raises(ConfigError, match="CANARY_KEY holds a line end") as refused:
+        await drive(shard("http://127.0.0.1:1", api_key_env="CANARY_KEY"), Board(lambda _b: {}).tell, print)
+    assert "sk-canary" not in str(refused.value)
+
+
 def test_private_cuts_echoes_only() -> None:
     """What repeats the request is cut, wherever it begins; all else stays."""
     prompt = "Summarise the following contract between the parties"
