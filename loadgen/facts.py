@@ -17,6 +17,7 @@ from loadgen.series import (
     chunk_counts,
     failures,
     in_flight_mean,
+    in_step,
     peak_events_per_s,
     series,
     whole_run_span,
@@ -28,7 +29,7 @@ from loadgen.window import Window
 
 NS_PER_MS = 1e6
 REFILLS_FOR_P99 = 100
-BINS = 20  # ten in each half: enough for a standard error, more than one request in each of them
+BINS = 40  # twenty in each half: with ten, one request's begin in a bin too many hides a slow warm-up
 MSER_BINS = 20 * MSER_BATCH
 HEALTH_NAMES = ("t_ns", "duration_ns", "cpu_share", "gc_pause_max_ms", "descriptors", "descriptors_max")
 
@@ -99,6 +100,7 @@ def facts_of(
         failure=_failure(cols, sent),
         whole_run=whole_run,
         concurrency_held=in_flight / concurrency if concurrency and in_flight is not None else None,
+        in_step=in_step(cols, *span_ns, concurrency),
         **_refill(cols["refill_ns"][sent]),
         lateness_p99_ms=_lateness_p99_ms(cols, sent) if concurrency is None else None,
         capacity_share=peak / capacity_events_per_s if peak and capacity_events_per_s else None,

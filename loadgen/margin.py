@@ -1,12 +1,27 @@
-"""One finding of a verdict in words: what was measured, how far that is from its limit.
+"""One finding of a verdict: what was measured, the limit, and both in words.
 
 Pure. Owns the wording of measures and limits; knows no rule and no limit of its own.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 Measure = float | int | str | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One rule's result. `ok` None: shown, not judged."""
+
+    rule: str
+    measured: Measure
+    limit: Measure
+    unit: str  # share (of 1), share/min, ms, s or none
+    ok: bool | None
+    advice: str
+    at_least: bool = False  # the limit is the least, not the most
+    note: str = ""  # follows the limit
 
 
 def text(measure: Measure, unit: str) -> str:
@@ -26,6 +41,7 @@ SHOWN_AS = {
     "mser5_cut": "MSER-5 cut",
     "worker_cpu_p95": "worker CPU p95",
     "capacity_share": "capacity",
+    "in_step": "streams in step",
     "gc_pause_max": "GC pause max",
 }
 

@@ -90,6 +90,25 @@ def in_flight_mean(cols: Columns, start_ns: float, end_ns: float) -> float | Non
     return float(np.nansum(np.maximum(overlap, 0)) / (end_ns - start_ns))
 
 
+STREAMS_IN_STEP_MIN = 4  # fewer may meet by chance, and then prefill together only now and then
+
+
+def in_step(cols: Columns, start_ns: float, end_ns: float, concurrency: int | None) -> float | None:
+    """How much the streams ask together: 0 where requests begin at any time, 1 where those of all streams do at once.
+
+    Of the other streams, how many asked within a twentieth of a request's duration of each one sent in [start, end),
+    less as many as do by chance. None in open loop, for few streams, and where nothing was sent or ended.
+    """
+    sent, took = cols["sent_ns"].astype(np.float64), cols["done_ns"].astype(np.float64) - cols["sent_ns"]
+    known = np.sort(sent[~np.isnan(sent)])
+    inside = known[(known >= start_ns) & (known < end_ns)]
+    if concurrency is None or concurrency < STREAMS_IN_STEP_MIN or not len(inside) or np.isnan(took).all():
+        return None
+    near = float(np.nanmean(took)) / 20
+    met = np.searchsorted(known, inside + near, "right") - np.searchsorted(known, inside - near, "left") - 1
+    return max(0.0, (float(met.mean()) / (concurrency - 1) - 0.1) / 0.9)
+
+
 def whole_run_span(cols: Columns) -> tuple[float, float]:
     """[first request sent, last output], the span of a run with a fixed count; (0, 0) when nothing came."""
     sent, last = cols["sent_ns"].astype(np.float64), cols["last_token_ns"].astype(np.float64)

@@ -11,11 +11,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from loadgen.errors import INVALID_POINTS, Interrupted, ServerError
+from loadgen.margin import Finding as Finding
 from loadgen.margin import Measure
 from loadgen.margin import margin as margin
 from loadgen.stats import HALVES_DIFFERENCE_MAX, HALVES_STANDARD_ERRORS_MAX
 
 CONCURRENCY_HELD_MIN = 0.98  # below, the level that was asked for was not what ran
+IN_STEP_MAX = 0.3  # spread streams stay below 0.1; all of them together are 1
 REFILL_P99_MS_MAX = 10.0  # a stream that stands empty for longer lightens the load ...
 REFILL_SHARE_MAX = 0.01  # ... unless it is short against the request that follows
 LATENESS_P99_MS_MAX = 10.0  # the same in open loop
@@ -52,6 +54,7 @@ class Facts:
     slope_half_width: float | None = None
     mser_s: float | None = None  # what MSER-5 would still cut at the window's start
     concurrency_held: float | None = None  # mean in flight over the target; None in open loop
+    in_step: float | None = None  # 0: requests begin at any time, 1: those of all streams together
     refill_ms: float | None = None  # p99, or p90 where `refill_few`
     refill_few: bool = False
     silence_s: float | None = None  # longest time in the window without an event of any stream
@@ -74,20 +77,6 @@ class Facts:
     not_proven: tuple[str, ...] = ()  # what the server does not tell
     proof_needed: bool = True  # false for a server that is not ours: nothing is claimed of it
     died: str | None = None  # how the server ended, when it did
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One rule's result. `ok` None: shown, not judged."""
-
-    rule: str
-    measured: Measure
-    limit: Measure
-    unit: str  # share (of 1), share/min, ms, s or none
-    ok: bool | None
-    advice: str
-    at_least: bool = False  # the limit is the least, not the most
-    note: str = ""  # follows the limit
 
 
 @dataclass(frozen=True)
@@ -175,6 +164,11 @@ def _concurrency(f: Facts) -> list[Finding]:
     return [Finding("concurrency_held", f.concurrency_held, CONCURRENCY_HELD_MIN, "share", ok, advice, at_least=True)]
 
 
+def _in_step(f: Facts) -> list[Finding]:
+    advice = "the streams ask together, and so they would for ever; spread their first requests (load.stagger_s)"
+    return _at_most("in_step", None if f.whole_run else f.in_step, IN_STEP_MAX, "share", advice)
+
+
 MORE_WORKERS = "the client was the bottleneck: use more workers or nodes (cluster.workers), or a quieter machine"
 
 
@@ -253,6 +247,7 @@ RULES: tuple[Callable[[Facts], list[Finding]], ...] = (
     _silence,
     _drift,
     _concurrency,
+    _in_step,
     _refill,
     _lateness,
     _loop_lag,
