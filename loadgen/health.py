@@ -14,7 +14,8 @@ from typing import Any
 
 import psutil
 
-PROBE_S = 0.005  # the loop probe's sleep: 200 samples a second, at a cost that does not show
+from loadgen.record import PROBE_S
+
 NS = 1_000_000_000
 SCHEDULED = Path("/proc/thread-self/schedstat")  # of this thread: ns it ran, ns it waited for a core, how often
 

@@ -123,6 +123,8 @@ JUDGED = (
 
 REQUESTS = IDENTITY + REQUEST + JUDGED
 
+PROBE_S = 0.005  # the loop probe's sleep: 200 samples a second, at a cost that does not show
+
 HEALTH = (
     *IDENTITY,
     Column("worker", "int32", "which worker"),

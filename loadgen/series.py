@@ -90,7 +90,7 @@ def in_flight_mean(cols: Columns, start_ns: float, end_ns: float) -> float | Non
     return float(np.nansum(np.maximum(overlap, 0)) / (end_ns - start_ns))
 
 
-STREAMS_IN_STEP_MIN = 4  # fewer may meet by chance, and then prefill together only now and then
+STREAMS_IN_STEP_MIN = 8  # fewer may meet by chance, and then prefill together only now and then
 
 
 def in_step(cols: Columns, start_ns: float, end_ns: float, concurrency: int | None) -> float | None:
