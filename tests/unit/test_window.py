@@ -78,6 +78,8 @@ def test_expected_duration() -> None:
     assert expect(40, 9.0, growing).duration_s == pytest.approx(1.0)
     between = [Measured(1, 1.0), Measured(4, 2.0)]
     assert expect(16, 9.0, between).duration_s == pytest.approx(4.0)
+    assert expect(50, 9.0, [*flat, Measured(20, 2.0)]).duration_s == pytest.approx(5.0)
+    assert expect(20, 9.0, [Measured(20, 2.0)] * 3).duration_s == pytest.approx(2.0)
     falling = [Measured(20, 2.0), Measured(10, 1.0)]
     assert expect(50, 9.0, falling).duration_s == pytest.approx(5.0)
 
