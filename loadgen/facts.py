@@ -201,13 +201,13 @@ def _client(health: Columns, start_ns: float, end_ns: float) -> dict[str, Any]:
 
 
 def _at_any_moment(lag_ms: np.ndarray) -> np.ndarray:
-    """The lags with those of the probes that a long pause kept from being sent: each would have waited for its end too.
+    """The lags with those of the probes that long pauses kept from being sent: each would have waited for the end too.
 
-    Without them a pause of 50 ms counts once, like one of 5 ms, though it bends ten times as many stamps.
+    Without them a pause of 50 ms counts once, like one of 5 ms, though it bends ten times as many stamps. The longest
+    one counts once all the same: it has a limit of its own, and one pause of the machine is no habit of the client's.
     """
-    probe_ms = PROBE_S * 1000
-    swallowed = np.floor(lag_ms / probe_ms).astype(int)
-    later = np.arange(swallowed.sum() + len(lag_ms)) - np.repeat(
-        np.cumsum(swallowed + 1) - swallowed - 1, swallowed + 1
-    )
-    return np.repeat(lag_ms, swallowed + 1) - later * probe_ms
+    swallowed = np.floor(lag_ms / (PROBE_S * 1000)).astype(int)
+    if len(swallowed):
+        swallowed[np.argmax(lag_ms)] = 0
+    earlier = [np.arange(1, count + 1) * PROBE_S * 1000 for count in swallowed]
+    return np.concatenate([lag_ms, np.repeat(lag_ms, swallowed) - np.concatenate([np.zeros(0), *earlier])])
