@@ -11,13 +11,13 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from loadgen.config import Config, levels, unknown_key
+from loadgen.asking import check_workload
+from loadgen.bounds import choice, number, value_of
+from loadgen.config import Config, levels, unknown_key, urls
 from loadgen.errors import ConfigError
 
 NAME = re.compile(r"[a-z0-9_]+")
-OWN_FIELDS = frozenset({"max_tokens", "max_completion_tokens", "ignore_eos", "messages", "prompt", "text", "model"})
-OWN_FIELDS_FROM = "workload.max_tokens, workload.ignore_eos, the prompts or the server"
-SHIPPED_WORKLOADS = ("diverse", "fixed_prompt")
+SHIPPED_WORKLOADS = ("diverse", "fixed_prompt", "random", "shared_prefix", "multi_turn")
 NOT_BUILT = {
     "audit": "audits are not built yet; leave audit out",
     "cluster.clean": "cleaning up after other runs is not built yet; leave cluster.clean=false",
@@ -74,37 +74,15 @@ def _said(error: OmegaConfBaseException) -> str:
 def check(config: Config) -> None:
     """Refuse what cannot be run or cannot be meant. Raises ConfigError, one sentence."""
     for key, sentence in NOT_BUILT.items():
-        if _value(config, key):
+        if value_of(config, key):
             raise ConfigError(sentence)
     for rule in _RULES:
         rule(config)
 
 
-def _value(config: Config, key: str) -> Any:
-    value: Any = config
-    for part in key.split("."):
-        value = getattr(value, part)
-    return value
-
-
-def _number(config: Config, key: str, low: float, high: float, *, above: bool = False) -> None:
-    """`key` is null or a finite number in [low, high], or in (low, high] with `above`."""
-    value = _value(config, key)
-    if value is None or (math.isfinite(value) and low <= value <= high and not (above and value == low)):
-        return
-    least = f"above {low:g}" if above else f"{low:g} or more"
-    most = "" if math.isinf(high) else f", at most {high:g}"
-    raise ConfigError(f"{key}={value}: give a finite number, {least}{most}")
-
-
-def _choice(config: Config, key: str, choices: Sequence[str]) -> None:
-    if _value(config, key) not in choices:
-        raise ConfigError(f"{key}={_value(config, key)}: choose one of {', '.join(choices)}")
-
-
 def _check_names(config: Config) -> None:
     for key in ("variant.name", "model.name", "workload.name"):
-        value = _value(config, key)
+        value = value_of(config, key)
         pattern = NAME if key == "variant.name" else re.compile(r"[^\x00-\x1f]+")
         if not pattern.fullmatch(value):
             raise ConfigError(f"{key}={value!r}: use lower-case letters, digits and underscores only")
@@ -116,24 +94,35 @@ def _check_engine(config: Config) -> None:
         raise ConfigError(
             f"engine.kind={engine.kind} is not started by us yet; start it and use engine=external engine.url=..."
         )
-    _choice(config, "engine.kind", ("auto", "sglang", "sim", "external"))
-    _choice(config, "engine.api", ("chat", "completions", "generate"))
-    _number(config, "engine.sim_speed", 0, 100_000, above=True)
-    _number(config, "engine.ready_s_max", 0, 86_400, above=True)
-    if engine.kind == "external" and not engine.url:
-        raise ConfigError("engine=external needs the server's address: add engine.url=http://host:port")
-    if engine.url and "@" in engine.url:
-        raise ConfigError("engine.url holds a user or password; leave it out, and name a key by engine.api_key_env")
+    choice(config, "engine.kind", ("auto", "sglang", "sim", "external"))
+    choice(config, "engine.api", ("chat", "completions", "generate"))
+    number(config, "engine.sim_speed", 0, 100_000, above=True)
+    number(config, "engine.ready_s_max", 0, 86_400, above=True)
     if engine.version is not None and not re.fullmatch(r"\d+\.\d+\.\d+(\.post\d+)?", engine.version):
         raise ConfigError(f"engine.version={engine.version}: write it in full, as in 0.5.9")
-    if engine.url and not re.fullmatch(r"https?://[^/\s@]+/?", engine.url):
-        raise ConfigError(f"engine.url={engine.url}: give scheme, host and port only, as in http://127.0.0.1:30000")
-    if engine.url and engine.kind != "external":
+    _check_urls(config)
+
+
+def _check_urls(config: Config) -> None:
+    engine, given = config.engine, urls(config.engine)
+    if engine.kind == "external" and not given:
+        raise ConfigError("engine=external needs the server's address: add engine.url=http://host:port")
+    for url in given:
+        if "@" in url:
+            raise ConfigError("engine.url holds a user or password; leave it out, and name a key by engine.api_key_env")
+        if not re.fullmatch(r"https?://[^/\s@,]+", url):
+            raise ConfigError(
+                f"engine.url={url}: give scheme, host and port only, as in http://127.0.0.1:30000, "
+                "or a list of them as in engine.url=[http://a:1,http://b:1]"
+            )
+    if len(set(given)) != len(given):
+        raise ConfigError(f"engine.url={engine.url} names a server twice; name each once")
+    if given and engine.kind != "external":
         raise ConfigError("engine.url is for a server that already runs: add engine=external, or leave engine.url out")
 
 
 def _check_model(config: Config) -> None:
-    _number(config, "model.tp", 1, 1024)
+    number(config, "model.tp", 1, 1024)
     if config.model.nodes != 1:
         raise ConfigError(
             f"model.nodes={config.model.nodes}: servers that span nodes are not built yet; use model.nodes=1"
@@ -153,34 +142,11 @@ def _check_variant(config: Config) -> None:
             )
 
 
-def _check_workload(config: Config) -> None:
-    workload = config.workload
-    _choice(config, "workload.source", ("builtin", "jsonl", "sharegpt", "fixed"))
-    _number(config, "workload.max_tokens", 1, 1_000_000)
-    _number(config, "workload.temperature", 0, 10)
-    if workload.source in ("jsonl", "sharegpt") and not workload.path:
-        raise ConfigError(f"workload.source={workload.source} needs a file: add workload.path=FILE")
-    if workload.source == "fixed" and not workload.text:
-        raise ConfigError("workload.source=fixed needs the prompt: add workload.text='...'")
-    if workload.path and workload.source in ("builtin", "fixed"):
-        raise ConfigError("workload.path is given but not read: add workload.source=jsonl or workload.source=sharegpt")
-    if workload.path and re.search(r"\.(pkl|pickle|npy|npz|pt|pth)$", workload.path, re.IGNORECASE):
-        raise ConfigError(f"workload.path={workload.path}: only JSON is read; convert the file to JSON lines")
-    sampling = workload.body.get("sampling_params")
-    for fields in (workload.body, sampling if isinstance(sampling, dict) else {}):
-        if (fields.get("n") or 1) != 1:
-            raise ConfigError("workload.body.n: one choice a request is measured; leave n out")
-    for name in OWN_FIELDS & set(workload.body):
-        raise ConfigError(f"workload.body.{name}: it comes from {OWN_FIELDS_FROM}; leave it out of the body")
-    if workload.body.get("stream", True) is not True:
-        raise ConfigError("workload.body.stream=false: only streaming is measured; leave stream out")
-
-
 def _check_load(config: Config) -> None:
     load = config.load
     if load.kind == "open":
         raise ConfigError("load.kind=open is not built yet; use load.kind=closed with load.concurrency")
-    _choice(config, "load.kind", ("closed",))
+    choice(config, "load.kind", ("closed",))
     for key in (
         "window_durations",
         "window_min_s",
@@ -190,19 +156,19 @@ def _check_load(config: Config) -> None:
         "total_s_max",
         "window_s",
     ):
-        _number(config, f"load.{key}", 0, 86_400, above=True)
-    _number(config, "load.stagger_s", 0, 86_400)
-    _number(config, "load.window_requests", 1, 10_000_000)
-    _number(config, "load.failed_share_max", 0, 1)
-    _number(config, "load.short_share_max", 0, 1)
+        number(config, f"load.{key}", 0, 86_400, above=True)
+    number(config, "load.stagger_s", 0, 86_400)
+    number(config, "load.window_requests", 1, 10_000_000)
+    number(config, "load.failed_share_max", 0, 1)
+    number(config, "load.short_share_max", 0, 1)
     levels(load)
 
 
 def _check_rest(config: Config) -> None:
-    _number(config, "block", 0, 2**31 - 1)
-    _number(config, "cluster.workers", 1, 10_000)
-    _number(config, "slo.ttft_p99_ms", 0, math.inf, above=True)
-    _number(config, "slo.tpot_p99_ms", 0, math.inf, above=True)
+    number(config, "block", 0, 2**31 - 1)
+    number(config, "cluster.workers", 1, 10_000)
+    number(config, "slo.ttft_p99_ms", 0, math.inf, above=True)
+    number(config, "slo.tpot_p99_ms", 0, math.inf, above=True)
 
 
 _RULES: tuple[Callable[[Config], None], ...] = (
@@ -210,7 +176,7 @@ _RULES: tuple[Callable[[Config], None], ...] = (
     _check_engine,
     _check_model,
     _check_variant,
-    _check_workload,
+    check_workload,
     _check_load,
     _check_rest,
 )

@@ -29,7 +29,7 @@ class Model:
 class Engine:
     kind: str = MISSING
     api: str = "chat"
-    url: str | None = None
+    url: Any = None  # an address or a list; `urls` is the checked form
     python: str | None = None
     version: str | None = None
     sim_speed: float = 10.0
@@ -57,6 +57,12 @@ class Workload:
     ignore_eos: bool = True
     temperature: float = 0.0
     seed: int = 0
+    input_tokens: Any = None  # a number or a distribution, as `lengths.parse` reads it
+    output_tokens: Any = None
+    prefix_tokens: int | None = None
+    prefix_groups: int = 8
+    turns: int = 1
+    think_s: float = 0.0
     body: dict[str, Any] = field(default_factory=dict)
 
 
@@ -148,6 +154,12 @@ def schema_keys(schema: Any = Config, prefix: str = "") -> Iterator[tuple[str, A
         yield name, item.type
         if dataclasses.is_dataclass(item.type):
             yield from schema_keys(item.type, name + ".")
+
+
+def urls(engine: Engine) -> tuple[str, ...]:
+    """The addresses of external servers, each without a slash at its end; none where we start the server."""
+    given = engine.url if isinstance(engine.url, list) else [engine.url] if engine.url else []
+    return tuple(str(url).rstrip("/") for url in given)
 
 
 def levels(load: Load) -> tuple[Level, ...]:

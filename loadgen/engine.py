@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadgen.config import Config
+from loadgen.config import Config, urls
 from loadgen.errors import ConfigError
 from server.sim.flags import VERSIONS as SIMULATED_VERSIONS
 from server.variant import ServerSpec, SpecError, check, missing_keys
@@ -28,7 +28,7 @@ def server_spec(conf: Config, kind: str) -> ServerSpec:
         ca_file=_absolute(conf.engine.ca_file),
         api_key_env=conf.engine.api_key_env,
         ready_s_max=conf.engine.ready_s_max,
-        url=conf.engine.url.rstrip("/") if conf.engine.url else None,
+        urls=urls(conf.engine),
     )
     try:
         check(spec)

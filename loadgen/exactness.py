@@ -72,8 +72,11 @@ class Try:
 
 
 def bound_ms(idle: Sequence[Try]) -> float:
-    """The bound on this machine, from tries in which the worker had little to do: what they err by is not its load."""
-    floor = float(np.median([one.error_ms for one in idle]))
+    """The bound on this machine, from tries in which the worker had little to do: what they err by is not its load.
+
+    The best of them tells: others can only make a try worse.
+    """
+    floor = min(one.error_ms for one in idle)
     return BOUND_MS if floor <= BOUND_MS else FLOOR_TIMES * floor
 
 

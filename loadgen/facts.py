@@ -16,7 +16,7 @@ from loadgen.series import (
     Columns,
     chunk_counts,
     failures,
-    in_flight_mean,
+    held_mean,
     in_step,
     peak_events_per_s,
     series,
@@ -76,6 +76,7 @@ def facts_of(
     failed_share_max: float,
     short_share_max: float,
     capacity_events_per_s: float | None = None,
+    think_s: float = 0.0,
     **from_server: Any,
 ) -> Facts:
     """The facts of a Point: `cols` of requests.parquet, `health` of health.parquet, `window_ns` [start, end).
@@ -88,7 +89,7 @@ def facts_of(
     counted = np.full(len(cols["outcome"]), True) if whole_run else cols["in_window"]
     span_ns = whole_run_span(cols) if window_ns is None else window_ns
     sent = counted & (cols["outcome"] != Outcome.UNSENT)
-    in_flight = in_flight_mean(cols, *span_ns)
+    held = held_mean(cols, *span_ns, think_s)
     good = sent & (cols["outcome"] == Outcome.OK)
     peak = peak_events_per_s(cols, *span_ns)
     return Facts(
@@ -99,7 +100,7 @@ def facts_of(
         short_share_max=short_share_max,
         failure=_failure(cols, sent),
         whole_run=whole_run,
-        concurrency_held=in_flight / concurrency if concurrency and in_flight is not None else None,
+        concurrency_held=held / concurrency if concurrency and held is not None else None,
         in_step=in_step(cols, *span_ns, concurrency),
         **_refill(cols["refill_ns"][sent]),
         lateness_p99_ms=_lateness_p99_ms(cols, sent) if concurrency is None else None,

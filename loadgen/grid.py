@@ -168,7 +168,9 @@ def _estimate_s(runs: Sequence[Run], specs: Sequence[ServerSpec]) -> float | Non
 
 
 def _ladder(conf: Config, spec: ServerSpec) -> Ladder:
-    return Ladder(conf.load, config.levels(conf.load), forecast.simulated(spec, conf.workload.max_tokens))
+    return Ladder(
+        conf.load, config.levels(conf.load), forecast.simulated(spec, prompts.output_lengths(conf.workload).typical)
+    )
 
 
 @dataclass
@@ -247,6 +249,7 @@ class Grid:
             "folder": str(run.folder.relative_to(self.root)),
             "study": run.config.study,
             "variant": run.config.variant.name,
+            "workload": run.config.workload.name,
             "block": run.config.block,
             "concurrency": level.concurrency,
         }

@@ -7,10 +7,13 @@ import asyncio
 import contextlib
 from typing import Any
 
-from loadgen.dialects import body_message
+from loadgen.dialects import body_message, load
 from loadgen.record import Outcome
+from loadgen.trace import Trace
 
 ERROR_BODY_BYTES = 4096  # enough for a server's message
+WHOLE_BODY_BYTES = 1 << 16  # an answer in one piece, for its counts
+RETRY_CHARS_MAX = 40  # seconds or a date
 ERROR_BODY_S_MAX = 5.0  # a server that is failing may not finish its error page either
 JSON_TYPE = "application/json"  # a stream never has it; an error, or streaming that is off, does
 
@@ -24,27 +27,36 @@ def _kind(message: Any) -> str:
     return str(message.headers.get("Content-Type", "")).partition(";")[0].strip().lower()
 
 
-async def refusal(message: Any, content: Any) -> tuple[Outcome, str] | None:
-    """Why this head means that no stream is to be read, or None."""
+async def refusal(message: Any, content: Any, trace: Trace) -> tuple[Outcome, str] | None:
+    """Why this head means that no stream is to be read, or None; `trace` is told what else the response says."""
     status = message.code
+    if status != 200:
+        trace.retry_after = message.headers.get("Retry-After", "")[:RETRY_CHARS_MAX] or None
     if 300 <= status < 400:
         return Outcome.REDIRECT, f"HTTP {status}: redirects are not followed; give the final address"
     if status != 200:
-        return Outcome.HTTP_STATUS, await _error_body(status, content) or f"HTTP {status}"
+        return Outcome.HTTP_STATUS, _said(status, await _beginning(content, ERROR_BODY_BYTES)) or f"HTTP {status}"
     if message.headers.get("Content-Encoding", "identity").lower() != "identity":
         return Outcome.ENCODING, "the body is compressed although identity was asked for"
     if _kind(message) == JSON_TYPE:
-        told = await _error_body(status, content)
-        return Outcome.MALFORMED, told or "one JSON body instead of an event stream: streaming is off at the server"
+        body = await _beginning(content, WHOLE_BODY_BYTES)
+        trace.usage = (load(body) or {}).get("usage")
+        off = "one JSON body instead of an event stream: streaming is off at the server"
+        return Outcome.MALFORMED, _said(status, body) or off
     return None
 
 
-async def _error_body(status: int, content: Any) -> str | None:
-    """The server's own message, where the body's first 4 KiB are JSON that holds one."""
+async def _beginning(content: Any, size: int) -> bytes:
+    """The first bytes of a body, as far as they come in time."""
     body = b""
     with contextlib.suppress(Exception):  # however the page ends: the status alone says enough
         async with asyncio.timeout(ERROR_BODY_S_MAX):
-            while len(body) < ERROR_BODY_BYTES and (more := await content.read(ERROR_BODY_BYTES - len(body))):
+            while len(body) < size and (more := await content.read(size - len(body))):
                 body += more
+    return body
+
+
+def _said(status: int, body: bytes) -> str | None:
+    """The server's own message, where the body is JSON that holds one."""
     message = body_message(body)
     return f"HTTP {status}: {message}" if message else None

@@ -45,12 +45,19 @@ class Launched:
     warm_up_s: float = 0.0
     measured: list[Measured] = field(default_factory=list)  # of the workload that `measured_hash` names
     measured_hash: str = ""
+    points: list[str] = field(default_factory=list)  # the folders' names of its Points so far
     metrics: list[dict[str, Any]] = field(default_factory=list)
+
+    def point_id(self, name: str) -> str:
+        """An id for the next Point, whose folder has this name: other workloads of a grid have folders of the same."""
+        self.points.append(name)
+        return f"{self.id}-{name}{_suffix(self.points.count(name))}"
 
     @property
     def simulated(self) -> bool:
         """Whether what answers is a simulation, asked for or not."""
-        return self.spec.engine == "sim" or bool((self.endpoint.get("server_info") or {}).get("simulated"))
+        told = [self.endpoint, *self.endpoint.get("endpoints", [])]
+        return self.spec.engine == "sim" or any((one.get("server_info") or {}).get("simulated") for one in told)
 
     @property
     def sim_speed(self) -> float | None:
@@ -141,7 +148,19 @@ def _write(launched: Launched, conf: Config) -> None:
         "block": launched.block,
         **{
             name: endpoint.get(name)
-            for name in ("started_at", "ready_s", "url", "host", "pid", "seed", "gpus", "argv", "env", "model_id")
+            for name in (
+                "started_at",
+                "ready_s",
+                "url",
+                "endpoints",
+                "host",
+                "pid",
+                "seed",
+                "gpus",
+                "argv",
+                "env",
+                "model_id",
+            )
         },
         "server_info": endpoint.get("server_info"),
         "provenance": launched.server.ask("provenance"),
@@ -177,7 +196,7 @@ def _warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
         concurrency=WARM_UP_REQUESTS,
         plan=plan,
         point_id=f"{launched.id}-warm-up",
-        base_url=launched.endpoint["url"],
+        base_urls=tuple(launched.endpoint["urls"]),
         api=conf.engine.api,
         model_id=launched.endpoint.get("model_id") or conf.model.name,
         stagger_s=0.0,

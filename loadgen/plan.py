@@ -6,7 +6,7 @@ count was asked. Knows nothing of sockets, clocks or servers.
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 WARM_UP_REQUESTS = 16  # compile and cache effects of an engine show in its first few batches
@@ -14,11 +14,17 @@ WARM_UP_REQUESTS = 16  # compile and cache effects of an engine show in its firs
 
 @dataclass(frozen=True)
 class Prompt:
-    """One text to ask, or a conversation: `messages` are chat messages, the last one the user's."""
+    """What is asked at once: `messages` are chat messages, the last one the user's.
+
+    `later` are the user's messages of a conversation's later turns, each sent behind all that was said before it.
+    """
 
     id: str
     kind: str
     messages: tuple[Mapping[str, Any], ...]
+    later: tuple[Mapping[str, Any], ...] = ()
+    shared: int = 0  # so many of the first messages are meant to be the same in several prompts
+    tokens: int | None = None  # about how many it was made to have; None: as many as it has
 
     @property
     def text(self) -> str:
@@ -28,7 +34,11 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Plan:
-    """All requests of a Point. `prompts` are in the order of asking; past their end they go round again, numbered."""
+    """All requests of a Point. `prompts` are in the order of asking; past their end they go round again, numbered.
+
+    With `turns` above 1 each prompt is a conversation: request `seq` is turn `seq % turns` of conversation
+    `seq // turns`, and a conversation of fewer turns leaves its last numbers out.
+    """
 
     prompts: tuple[Prompt, ...]
     max_tokens: int
@@ -38,16 +48,33 @@ class Plan:
     numbered: bool = True  # rounds after the first get a numbered opening line, so that no two prompts are the same
     requests: int | None = None  # None: no end
     body: Mapping[str, Any] = field(default_factory=dict)  # merged into every request, last; null takes a field out
+    output_tokens: tuple[int, ...] = ()  # asked of request after request, going round; none: max_tokens of each
+    turns: int = 1  # the most turns of a conversation
+    think_s: float = 0.0  # seconds between an answer and the next turn
 
     def prompt(self, seq: int) -> Prompt:
-        """The prompt of request `seq`."""
-        again, place = divmod(seq, len(self.prompts))
+        """The prompt of request `seq`, or of the conversation that it belongs to."""
+        again, place = divmod(seq // self.turns, len(self.prompts))
         prompt = self.prompts[place]
-        if not again or not self.numbered:
-            return prompt
-        first, *rest = prompt.messages
-        opened = {**first, "content": f"Reading no. {again + 1}.\n\n{first['content']}"}
-        return Prompt(f"{prompt.id}#{again + 1}", prompt.kind, (opened, *rest))
+        return numbered(prompt, again + 1) if again and self.numbered else prompt
+
+    def tokens(self, seq: int) -> int:
+        """The output tokens that request `seq` asks for, at most."""
+        return self.output_tokens[seq % len(self.output_tokens)] if self.output_tokens else self.max_tokens
+
+    def conversation(self, first: int) -> range:
+        """The requests of the conversation that begins with request `first`; without turns that one alone."""
+        end = first + 1 + (len(self.prompt(first).later) if self.turns > 1 else 0)
+        return range(first, end if self.requests is None else min(end, self.requests))
+
+
+def numbered(prompt: Prompt, reading: int) -> Prompt:
+    """The prompt with a numbered opening line behind what it shares, so that it is another one."""
+    at = min(prompt.shared, len(prompt.messages) - 1)
+    said = prompt.messages[at]
+    opened = {**said, "content": f"Reading no. {reading}.\n\n{said['content']}"}
+    messages = (*prompt.messages[:at], opened, *prompt.messages[at + 1 :])
+    return replace(prompt, id=f"{prompt.id}#{reading}", messages=messages)
 
 
 def rounds(prompts: Sequence[Prompt], seed: int) -> tuple[Prompt, ...]:
@@ -69,22 +96,25 @@ def rounds(prompts: Sequence[Prompt], seed: int) -> tuple[Prompt, ...]:
     return tuple(ordered)
 
 
-def payload(plan: Plan, seq: int, api: str, model_id: str) -> dict[str, Any]:
-    """The JSON body of request `seq` for `api` (chat, completions or generate); temperature is always explicit."""
+def payload(plan: Plan, seq: int, api: str, model_id: str, history: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """The JSON body of request `seq` for `api` (chat, completions or generate); temperature is always explicit.
+
+    `history` is what was said since a conversation's first question, the next one included; chat only.
+    """
     prompt = plan.prompt(seq)
     if api == "generate":
-        sampling = {"max_new_tokens": plan.max_tokens, "ignore_eos": plan.ignore_eos, "temperature": plan.temperature}
+        sampling = {"max_new_tokens": plan.tokens(seq), "ignore_eos": plan.ignore_eos, "temperature": plan.temperature}
         return _merged({"text": prompt.text, "sampling_params": sampling, "stream": True}, plan.body)
     body: dict[str, Any] = {
         "model": model_id,
-        "max_tokens": plan.max_tokens,
+        "max_tokens": plan.tokens(seq),
         "temperature": plan.temperature,
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
     if plan.ignore_eos:
         body["ignore_eos"] = True
-    asked = {"messages": list(prompt.messages)} if api == "chat" else {"prompt": prompt.text}
+    asked = {"messages": [*prompt.messages, *history]} if api == "chat" else {"prompt": prompt.text}
     return _merged({**body, **asked}, plan.body)
 
 
@@ -99,9 +129,12 @@ def slots(concurrency: int, workers: int, worker: int) -> range:
 
 
 def shard(plan: Plan, concurrency: int, workers: int, worker: int) -> Iterator[int]:
-    """The requests that `worker` takes, in order: of every `concurrency` of them as many as it has streams."""
-    seq = 0
-    while plan.requests is None or seq < plan.requests:
-        if seq % concurrency % workers == worker:
-            yield seq
-        seq += 1
+    """The requests that `worker` takes, in order: of every `concurrency` of them as many as it has streams.
+
+    Of a conversation only the first: who takes that takes the others.
+    """
+    number = 0
+    while plan.requests is None or number * plan.turns < plan.requests:
+        if number % concurrency % workers == worker:
+            yield number * plan.turns
+        number += 1

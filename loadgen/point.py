@@ -5,7 +5,7 @@ Whole or not at all: what a Point's folder holds counts only with its point.json
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ from loadgen.progress import Progress
 from loadgen.verdict import Verdict
 from loadgen.watch import Watch, observe
 from loadgen.window import Expected, Measured, Window
-from server.variant import contradictions
+from server.variant import contradictions_of_all
 
 INFO_S_MAX = 20.0  # /server_info of a busy server
 HANG_SLACK_S = 5.0  # the requests' own deadlines come first, so that their rows tell why
@@ -40,6 +40,7 @@ class Cell:
     folder: Path
     identity: Mapping[str, Any]
     expected: Expected
+    turns: int  # the most turns of a conversation
     flushed: bool  # the server emptied its cache and its totals of speculation before the Point
 
     @property
@@ -49,8 +50,13 @@ class Cell:
 
     @property
     def stagger_s(self) -> float:
-        """Over how many seconds the first requests are spread."""
-        return window.stagger_s(self.conf.load, self.level.concurrency, self.expected)
+        """Over how many seconds the first requests are spread.
+
+        Conversations are spread over all their turns: later ones have longer prompts, and must not all come at once.
+        """
+        pauses_s = self.conf.workload.think_s * (self.turns - 1)
+        whole = dataclasses.replace(self.expected, duration_s=self.expected.duration_s * self.turns + pauses_s)
+        return window.stagger_s(self.conf.load, self.level.concurrency, whole)
 
 
 def measure(
@@ -75,7 +81,7 @@ def measure(
     identity = _identity(launched, conf, level, place, asked)
     progress.phase("flushing the cache")
     flushed = bool(launched.server.ask("flush", stop=stop))
-    cell = Cell(launched, conf, level, place, identity, expected, flushed)
+    cell = Cell(launched, conf, level, place, identity, expected, prompts.turns(found), flushed)
     hang_s_max = max(conf.load.first_token_s_max, conf.load.stall_s_max) + HANG_SLACK_S
     crew = cluster.hire(_shards(cell, found), conf.load, cell.stagger_s, cell.counted, place)
     try:
@@ -101,7 +107,7 @@ def _identity(launched: Launched, conf: Config, level: Level, folder: Path, aske
         "block": conf.block,
         "concurrency": level.concurrency,
         "rate": None,
-        "point_id": f"{launched.id}-{folder.name}",
+        "point_id": launched.point_id(folder.name),
         "launch_id": launched.id,
         "started_at": None,  # known when the board gives the start
     }
@@ -121,7 +127,7 @@ def _shards(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
             concurrency=cell.level.concurrency,
             plan=plan,
             point_id=cell.identity["point_id"],
-            base_url=launched.endpoint["url"],
+            base_urls=tuple(launched.endpoint["urls"]),
             api=conf.engine.api,
             model_id=launched.endpoint.get("model_id") or conf.model.name,
             stagger_s=cell.stagger_s,
@@ -139,6 +145,7 @@ def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping
     """Shows phase, counts and the time left, as the board has them."""
     place = ladder.levels.index(cell.level)
     later_s = ladder.left_s(place + 1)
+    later_turns_s = cell.stagger_s - window.stagger_s(cell.conf.load, cell.level.concurrency, cell.expected)
     fixed = {
         "variant": cell.conf.variant.name,
         "level": place + 1,
@@ -149,7 +156,9 @@ def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping
     def show(board: Mapping[str, Any]) -> None:
         known_s = board["duration_s"] or 0.0
         duration_s = known_s if board["window"] else max(known_s, cell.expected.duration_s)
-        whole_s = window.level_s(cell.conf.load, cell.level.concurrency, cell.level.requests, duration_s)
+        whole_s = later_turns_s + window.level_s(
+            cell.conf.load, cell.level.concurrency, cell.level.requests, duration_s
+        )
         left_s = max(0.0, whole_s - board["t_ns"] / 1e9)
         whole_left_s = None if later_s is None else left_s + later_s
         counts = {name: board[name] for name in ("phase", "finished", "failed", "tokens_per_s", "in_flight")}
@@ -188,8 +197,9 @@ def _judge(
 ) -> tuple[Verdict, dict[str, Any]]:
     """The verdict and the numbers of a Point that ran to its end. A server of ours proves itself once more."""
     launched, ours = cell.launched, cell.launched.spec.engine != "external"
-    told = launched.server.ask("info", wait_s_max=INFO_S_MAX)
-    wrong, unproven = contradictions(launched.spec, told, cell.level.concurrency)
+    infos = launched.server.ask("infos", wait_s_max=INFO_S_MAX * len(launched.endpoint["urls"]))
+    wrong, unproven = contradictions_of_all(launched.spec, infos, cell.level.concurrency)
+    told = next(iter(infos.values()))
     if ours and told is None:
         unproven = []  # that it no longer answers says it all
     able, note = capacity.recall(hosts)
@@ -202,12 +212,14 @@ def _judge(
         wrong,
         unproven,
         proof_needed=ours,
+        sharing_meant=prompts.shares(cell.conf.workload),
+        think_s=cell.conf.workload.think_s,
         capacity_events_per_s=able.events_per_s if able else None,
         capacity_at_least=able is not None and able.at_least,
         capacity_note=note,
         died=_impostor(launched, told) if ours else None,
     )
-    return verdict.judge(facts), _summary(cell, cols, span, told or {})
+    return verdict.judge(facts), _summary(cell, cols, span, list(infos.values()))
 
 
 def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
@@ -220,9 +232,14 @@ def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
     return None
 
 
-def _summary(cell: Cell, cols: dict[str, Any], span: Window | None, told: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(
+    cell: Cell, cols: dict[str, Any], span: Window | None, infos: Sequence[Mapping[str, Any] | None]
+) -> dict[str, Any]:
+    told = infos[0] or {}
     states = told.get("internal_states") or [{}]
-    average = states[0].get("avg_spec_accept_length") if isinstance(states[0], dict) else None
+    # Averages of several servers cannot be averaged: none tells of how many tokens its own is.
+    average = states[0].get("avg_spec_accept_length") if isinstance(states[0], dict) and len(infos) == 1 else None
+    sizes: list[Any] = [(info or {}).get("tp_size") for info in infos]
     # Without a flush the server's average holds earlier levels too.
     accept = float(average) if average and cell.flushed else None
     return summary.summarize(
@@ -230,8 +247,9 @@ def _summary(cell: Cell, cols: dict[str, Any], span: Window | None, told: Mappin
         span.start_ns if span else 0,
         span.end_ns if span else 0,
         concurrency=cell.level.concurrency,
-        gpus=cell.launched.spec.tp if cell.launched.spec.engine != "external" else told.get("tp_size"),
+        gpus=cell.launched.spec.tp if cell.launched.spec.engine != "external" else sum(sizes) if all(sizes) else None,
         whole_run=cell.counted,
+        think_s=cell.conf.workload.think_s,
         accept_length=accept,
         accept_source="server_average" if accept else None,
     )
@@ -253,6 +271,7 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
         "cache_flushed": cell.flushed,
         "load": {"kind": conf.load.kind, "concurrency": cell.level.concurrency, "requests": cell.level.requests},
         "tags": conf.tags,
+        "caveats": [*prompts.caveats(conf.workload), *summary.caveats(numbers)],
         "window": {
             "start_s": span.start_ns / 1e9 if span else None,
             "end_s": span.end_ns / 1e9 if span else None,

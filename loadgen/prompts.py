@@ -1,62 +1,103 @@
-"""Where prompts come from: the shipped texts, a JSON-lines file, ShareGPT's JSON, or one fixed text.
+"""Where prompts come from: the shipped texts, random words, a JSON-lines file, ShareGPT's JSON, or one fixed text.
 
-Reads text, gives Prompts and warnings. Knows nothing of servers; ids and kinds are what the dataset's rows carry.
+Gives Prompts (`files` reads them from files, `texts` makes others of them) and the plan of a Point. Knows nothing of
+servers; ids and kinds are what the dataset's rows carry.
 """
 
 import hashlib
 import importlib.resources
 import json
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, TextIO
+from collections.abc import Iterable, Iterator, Sequence
 
+from loadgen import lengths, texts
 from loadgen.config import Config, Workload
-from loadgen.errors import ConfigError
+from loadgen.files import from_jsonl, read, single
 from loadgen.plan import WARM_UP_REQUESTS, Plan, Prompt, rounds
 
-READ_CHARS = 1 << 20  # one piece of a large JSON file; a record is rarely longer
-RECORD_CHARS_MAX = 64 << 20  # a "record" beyond it is no conversation but a broken file
-UNKNOWN_KIND = "other"
 WARM_UP_KIND = "warm_up"
 
 
 def load(workload: Workload) -> tuple[tuple[Prompt, ...], list[str]]:
     """The workload's prompts in file order, and warnings. Raises ConfigError where nothing can be read."""
-    if workload.source == "builtin":
-        return tuple(builtin()), []
-    if workload.source == "fixed":
-        return (_prompt("fixed", "fixed", str(workload.text)),), []
-    path = Path(str(workload.path))
-    read = from_jsonl if workload.source == "jsonl" else from_sharegpt
-    warnings: list[str] = []
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            found = tuple(read(file, str(path), warnings))
-    except OSError as error:
-        raise ConfigError(f"workload.path={path} cannot be read ({error.strerror}); name a readable file") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"workload.path={path} is not UTF-8 text; convert it") from None
-    if not found:
-        raise ConfigError(
-            f"workload.path={path} holds no prompt that {workload.source} knows; see the README for its shape"
-        )
+    warnings = caveats(workload)
+    found = _found(workload, warnings)
+    if workload.source == "builtin" and workload.input_tokens is not None:
+        found = of_lengths(_input_lengths(workload), workload.seed)
+    if workload.source == "builtin" and workload.turns > 1:
+        found = texts.chained(found, workload.turns)
+    if workload.prefix_tokens is not None:
+        library = [prompt.text for prompt in builtin()]
+        found = texts.prefixed(found, workload.prefix_groups, workload.prefix_tokens, library)
     return found, warnings
+
+
+def of_lengths(tokens: Sequence[int], seed: int) -> tuple[Prompt, ...]:
+    """One prompt of real text for each of the lengths, in their order; kinds in rounds, by `seed`."""
+    shipped = tuple(builtin())
+    return texts.sized(rounds(shipped, seed), tokens, [prompt.text for prompt in shipped])
+
+
+def caveats(workload: Workload) -> list[str]:
+    """What must be known before the numbers of this workload are believed."""
+    if workload.source != "random":
+        return []
+    return ["prompts of random words: under speculation neither accept length nor speed says anything about real text"]
+
+
+def shares(workload: Workload) -> bool:
+    """Whether prompts are meant to begin alike, so that a prefix cache finds them."""
+    return workload.prefix_tokens is not None or workload.turns > 1
+
+
+def _input_lengths(workload: Workload) -> tuple[int, ...]:
+    wanted = input_lengths(workload)
+    return wanted.drawn(texts.count_of(wanted), f"{workload.seed}.input")
+
+
+def _found(workload: Workload, warnings: list[str]) -> tuple[Prompt, ...]:
+    if workload.source == "builtin":
+        return tuple(builtin())
+    if workload.source == "random":
+        return texts.random_words(_input_lengths(workload), workload.seed)
+    if workload.source == "fixed":
+        return (single("fixed", "fixed", str(workload.text)),)
+    return read(workload, warnings)
 
 
 def plan(workload: Workload, prompts: tuple[Prompt, ...], block: int, requests: int | None) -> Plan:
     """The plan of one Point: the same for every variant of a block. A fixed prompt is repeated as it is."""
     fixed = workload.source == "fixed"
     seed = workload.seed + block
+    answers = output_lengths(workload)
     return Plan(
         prompts=prompts if fixed else rounds(prompts, seed),
-        max_tokens=workload.max_tokens,
+        max_tokens=answers.typical,
         ignore_eos=workload.ignore_eos,
         temperature=workload.temperature,
         seed=seed,
         numbered=not fixed,
         requests=requests,
         body=workload.body,
+        output_tokens=() if answers.dist == "fixed" else answers.drawn(lengths.DRAWN, f"{seed}.output"),
+        turns=turns(prompts),
+        think_s=workload.think_s,
     )
+
+
+def turns(prompts: Iterable[Prompt]) -> int:
+    """The most turns of a conversation among the prompts; 1 where there are none."""
+    return 1 + max(len(prompt.later) for prompt in prompts)
+
+
+def input_lengths(workload: Workload) -> lengths.Lengths:
+    """How long prompts are that are made to a length."""
+    return lengths.parse("workload.input_tokens", workload.input_tokens, texts.INPUT_TOKENS_MIN, texts.INPUT_TOKENS_MAX)
+
+
+def output_lengths(workload: Workload) -> lengths.Lengths:
+    """How long answers are: `output_tokens`, or `max_tokens` each."""
+    asked = workload.max_tokens if workload.output_tokens is None else workload.output_tokens
+    return lengths.parse("workload.output_tokens", asked)
 
 
 def digest(conf: Config, prompts: tuple[Prompt, ...]) -> str:
@@ -64,27 +105,28 @@ def digest(conf: Config, prompts: tuple[Prompt, ...]) -> str:
     workload = conf.workload
     asked = {
         "api": conf.engine.api,
-        "prompts": [(prompt.kind, prompt.messages) for prompt in prompts],
-        **{name: getattr(workload, name) for name in ("max_tokens", "ignore_eos", "temperature", "seed", "body")},
+        "output": output_lengths(workload),
+        **{name: getattr(workload, name) for name in ("ignore_eos", "temperature", "seed", "think_s", "body")},
     }
-    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    found = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode())
+    for prompt in prompts:  # one by one: together they may be hundreds of megabytes
+        found.update(json.dumps((prompt.kind, prompt.messages, prompt.later), sort_keys=True).encode())
+    return found.hexdigest()[:16]
 
 
 def warm_up(workload: Workload, seed: int) -> Plan:
     """The unrecorded requests after readiness: texts of their own, so that no measured prompt is warm."""
-    texts = tuple(
-        _prompt(
-            f"warm-up-{i}", WARM_UP_KIND, f"Warm-up {seed}.{i}: count upwards from {1000 * i + 7}, a number a line."
-        )
+    asked = tuple(
+        single(f"warm-up-{i}", WARM_UP_KIND, f"Warm-up {seed}.{i}: count upwards from {1000 * i + 7}, a number a line.")
         for i in range(WARM_UP_REQUESTS)
     )
     return Plan(
-        texts,
-        workload.max_tokens,
+        asked,
+        output_lengths(workload).typical,
         workload.ignore_eos,
         workload.temperature,
         seed,
-        requests=len(texts),
+        requests=len(asked),
         body=workload.body,
     )
 
@@ -95,117 +137,3 @@ def builtin() -> Iterator[Prompt]:
     for file in sorted(folder.iterdir(), key=lambda item: item.name):
         if file.name.endswith(".jsonl"):
             yield from from_jsonl(file.read_text(encoding="utf-8").splitlines(), file.name, [])
-
-
-def from_jsonl(lines: Iterable[str], name: str, warnings: list[str]) -> Iterator[Prompt]:
-    """One prompt a line: a text, {"prompt": text}, {"text": text}, a list of chat messages, or {"messages": [...]}.
-
-    "id" and "kind" of an object are kept. A last line that is cut off is left out with a warning; any other bad line is
-    a ConfigError with its number.
-    """
-    bad: int | None = None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        if bad is not None:
-            raise ConfigError(f"{name}, line {bad}: not JSON; correct or remove the line")
-        try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
-            bad = number
-            continue
-        if not _can_be_sent(record):
-            raise ConfigError(f"{name}, line {number}: half of a surrogate pair is no character; correct the line")
-        yield _from_record(record, name, number)
-    if bad is not None and not line.lstrip().startswith(("{", "[", '"')):
-        raise ConfigError(f'{name}, line {bad}: not JSON; a plain text is written as a JSON string, "..."')
-    if bad is not None:
-        warnings.append(f"{name}: the last line ({bad}) is cut off and was left out")
-
-
-def _can_be_sent(record: Any) -> bool:
-    """Whether all its texts have a UTF-8 form: JSON may hold escapes of half a character."""
-    try:
-        json.dumps(record, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _from_record(record: Any, name: str, number: int) -> Prompt:
-    fields = (
-        record if isinstance(record, dict) else {"messages": record} if isinstance(record, list) else {"prompt": record}
-    )
-    made_id = f"{Path(name).stem}-{number}"
-    prompt_id, kind = str(fields.get("id") or made_id), str(fields.get("kind") or UNKNOWN_KIND)
-    text = fields.get("prompt", fields.get("text"))
-    if isinstance(text, str) and text.strip():
-        return _prompt(prompt_id, kind, text)
-    messages = fields.get("messages")
-    if isinstance(messages, list) and messages and all(_is_message(message) for message in messages):
-        return Prompt(prompt_id, kind, tuple(messages))
-    raise ConfigError(
-        f'{name}, line {number}: neither a prompt ("..." or {{"prompt": "..."}}) nor chat messages; correct the line'
-    )
-
-
-def _is_message(message: Any) -> bool:
-    return (
-        isinstance(message, dict)
-        and isinstance(message.get("role"), str)
-        and isinstance(message.get("content"), str | list)
-    )
-
-
-def _prompt(prompt_id: str, kind: str, text: str) -> Prompt:
-    return Prompt(prompt_id, kind, ({"role": "user", "content": text},))
-
-
-def from_sharegpt(file: TextIO, name: str, warnings: list[str]) -> Iterator[Prompt]:
-    """The first human turn of every conversation of ShareGPT's JSON array.
-
-    The whole records of a cut-off file are kept, with a warning.
-    """
-    for count, record in enumerate(_records(file, name, warnings), 1):
-        turns = record.get("conversations") if isinstance(record, dict) else None
-        first = turns[0] if isinstance(turns, list) and turns and isinstance(turns[0], dict) else {}
-        text = first.get("value")
-        if first.get("from") not in ("human", "user") or not isinstance(text, str) or not text.strip():
-            continue
-        if not _can_be_sent(text):
-            warnings.append(f"{name}, record {count}: half of a surrogate pair is no character; it was left out")
-        else:
-            yield _prompt(f"sharegpt-{record.get('id', count)}", UNKNOWN_KIND, text)
-
-
-def _records(file: TextIO, name: str, warnings: list[str]) -> Iterator[Any]:
-    """The elements of one JSON array, read piece by piece."""
-    decoder, text, place = json.JSONDecoder(), file.read(READ_CHARS), 0
-    if not text.lstrip().startswith("["):
-        raise ConfigError(
-            f"workload.path={name} is no JSON array of conversations; use workload.source=jsonl for one record a line"
-        )
-    place = text.index("[") + 1
-    while True:
-        place = _skip(text, place)
-        if text[place : place + 1] == "]":
-            return
-        try:
-            record, end = decoder.raw_decode(text, place)
-        except (json.JSONDecodeError, RecursionError):
-            # Reading as much again as is held keeps the retries of one long record linear in its length.
-            more = file.read(max(READ_CHARS, len(text) - place))
-            if not more or len(text) - place > RECORD_CHARS_MAX:
-                warnings.append(f"{name} is cut off inside a record; its whole records are used")
-                return
-            text, place = text[place:] + more, 0
-            continue
-        yield record
-        place = end
-
-
-def _skip(text: str, place: int) -> int:
-    """The next place that is neither space nor comma."""
-    while text[place : place + 1].isspace() or text[place : place + 1] == ",":
-        place += 1
-    return place

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -25,6 +26,7 @@ from server.variant import argv, shown_environment
 __all__ = ["Progress", "dry_run", "ending", "ledger_table", "level_table", "next_step", "plan_text", "rendered"]
 
 COLOURS = {VALID: "green", INVALID: "yellow", INTERRUPTED: "yellow"}
+CACHED_SHOWN_MIN = 0.01
 IN_THE_TABLE = ("requests", "failed_share")  # rules whose numbers stand there already
 DRY_HOST, DRY_PORT = "127.0.0.1", 30000  # what SGLang would take; a real start picks a free port
 Point = Mapping[str, Any]
@@ -47,8 +49,9 @@ def level_of(load: Mapping[str, Any]) -> str:
 
 
 def level_table(points: Sequence[Point]) -> RenderableType:
-    """The levels of each Launch as one table, with all reasons and advice in full below it."""
-    launches = [list(some) for _, some in groupby(points, key=lambda p: (p["variant"], p.get("block"), p["launch_id"]))]
+    """The levels of each Launch and workload as one table, with all reasons and advice in full below it."""
+    of = itemgetter("variant", "block", "launch_id", "workload")
+    launches = [list(some) for _, some in groupby(points, key=of)]
     return Group(*(part for launch in launches for part in _launch(launch)))
 
 
@@ -114,6 +117,11 @@ def _notes(points: list[Point]) -> Iterable[Text]:
     closest = _worst_margins([point for point in points if point["verdict"]["status"] == VALID])
     if closest:
         yield Text(f"margins (the closest of all VALID levels): {closest}", style="dim", overflow="fold")
+    for caveat in dict.fromkeys(caveat for point in points for caveat in point.get("caveats", ())):
+        yield Text(clean(caveat), style="yellow", overflow="fold")
+    cached = {f"{percent(share)} at {level_of(point['load'])}": None for point in points if (share := _cached(point))}
+    if cached:
+        yield Text(f"prompt tokens found in the server's cache: {', '.join(cached)}", overflow="fold")
     findings = [finding for point in points for finding in point["verdict"].get("margins", ())]
     quiet = {finding["measured"] for finding in findings if finding["rule"] == "not_proven"}
     if quiet:
@@ -132,6 +140,12 @@ def reasons(point: Point) -> Iterable[Text]:
         line = Text(f"{status} at {level_of(point['load'])}: ", style=COLOURS.get(status, "red"), overflow="fold")
         advice = f": {reason['advice']}" if reason.get("advice") else ""
         yield line.append(clean(margin(reason) + advice), style="default")
+
+
+def _cached(point: Point) -> float | None:
+    """The share of prompt tokens that the server had cached, where it is worth a word."""
+    share = (point.get("summary") or {}).get("cached_share")
+    return share if share and share >= CACHED_SHOWN_MIN else None
 
 
 def _worst_margins(points: list[Point]) -> str:
@@ -159,18 +173,20 @@ def _used(finding: Mapping[str, Any]) -> float | None:
 def ledger_table(lines: Sequence[Mapping[str, Any]]) -> RenderableType:
     """The Points of a grid in the order they ran, one line each, reasons in full.
 
-    A line has block, variant, concurrency or rate, status, exit_code, reason and, where there is one,
-    output_tokens_per_s.
+    A line has block, variant, workload (shown where there are several), concurrency or rate, status, exit_code, reason
+    and, where there is one, output_tokens_per_s.
     """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
-    for header in ("block", "variant", "load"):
+    several = len({line.get("workload") for line in lines}) > 1
+    for header in ("block", "variant", *(["workload"] if several else []), "load"):
         table.add_column(header, overflow="fold")
     table.add_column("tok/s", justify="right")
     table.add_column("status", no_wrap=True)
     table.add_column("reason", overflow="fold")
     for line in lines:
         status = str(line.get("status", NOTHING))
-        cells = [line.get("block", NOTHING), line.get("variant", NOTHING), level_of(line)]
+        asked = [line.get("workload") or NOTHING] if several else []
+        cells = [line.get("block", NOTHING), line.get("variant", NOTHING), *asked, level_of(line)]
         speed = figure(line.get("output_tokens_per_s"))
         reason = Text(clean(line.get("reason") or ""))
         table.add_row(*map(clean, cells), speed, Text(status, style=COLOURS.get(status, "red")), reason)
@@ -213,7 +229,7 @@ def dry_run(planned: Sequence[tuple[Config, ServerSpec]]) -> str:
     parts = []
     for conf, spec in planned:
         if spec.engine == "external":
-            command = f"a server that is running at {spec.url}"
+            command = " and ".join(f"a server that is running at {url}" for url in spec.urls)
         else:
             shown = [f"{name}={shlex.quote(value)}" for name, value in shown_environment(spec, []).items()]
             command = " ".join([*shown, shlex.join(argv(spec, host=DRY_HOST, port=DRY_PORT, seed=conf.block))])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadgen.record import IDENTITY, MAX_ERROR_CHARS, REQUEST, Outcome, names
-from loadgen.sse import Parsed
+from loadgen.sse import COUNT_MAX, Parsed
 from loadgen.trace import Trace
 
 # Ways in which the transport may end after the dialect's end mark: the answer is whole all the same.
@@ -22,7 +22,10 @@ COLUMNS = names(IDENTITY) + names(REQUEST)
 
 @dataclass(frozen=True)
 class Asked:
-    """What the plan says of one request; `planned_ns` on the monotonic clock, `freed_ns` None for a stream's first."""
+    """What the plan says of one request; `planned_ns` on the monotonic clock, `freed_ns` None for a stream's first.
+
+    `history` is what was said in its conversation since the first question, its own included.
+    """
 
     seq: int
     prompt_id: str
@@ -31,6 +34,11 @@ class Asked:
     ignore_eos: bool
     planned_ns: int | None = None
     freed_ns: int | None = None
+    planned_prompt_tokens: int | None = None
+    conversation: int | None = None
+    turn: int | None = None
+    endpoint: str | None = None
+    history: tuple[Mapping[str, Any], ...] = ()
 
 
 def outcome_of(trace: Trace, parsed: Parsed) -> tuple[Outcome, str | None]:
@@ -110,10 +118,21 @@ def build(
         "answer_sha256": parsed.answer_sha256,
         "outcome": str(outcome),
         "http_status": trace.http_status,
+        "retry_after": trace.retry_after,
         "error": error,
         "finish_reason": parsed.finish_reason,
+        **_counts(trace.usage),
     }
     return {name: known.get(name) for name in COLUMNS}
+
+
+def _counts(usage: Any) -> dict[str, Any]:
+    """The columns in the usage of an answer that was no stream: it has no times, but its work was done."""
+    told = usage if isinstance(usage, dict) else {}
+    prompt, output = told.get("prompt_tokens"), told.get("completion_tokens")
+    if not all(value.__class__ is int and 0 <= value <= COUNT_MAX for value in (prompt, output)):
+        return {}
+    return {"prompt_tokens": prompt, "output_tokens": output, "token_source": "usage"}
 
 
 def unsent(asked: Asked, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -122,6 +141,10 @@ def unsent(asked: Asked, fixed: Mapping[str, Any] | None = None) -> dict[str, An
         "seq": asked.seq,
         "prompt_id": asked.prompt_id,
         "prompt_kind": asked.prompt_kind,
+        "conversation": asked.conversation,
+        "turn": asked.turn,
+        "endpoint": asked.endpoint,
+        "planned_prompt_tokens": asked.planned_prompt_tokens,
         "planned_tokens": asked.planned_tokens,
     }
     if fixed is None:

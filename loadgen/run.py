@@ -68,7 +68,7 @@ class Run:
     ) -> None:
         self._shard, self._tell, self._write, self._clock, self._start_ns = shard, tell, write, clock, start_ns
         self._who = {"worker": shard.worker, "host": socket.gethostname()}
-        fixed = {**shard.identity, **self._who, "endpoint": endpoint(shard.base_url)}
+        fixed = {**shard.identity, **self._who}
         known = Known(shard.api, shard.limits, start_ns, fixed, shard.keep_text, key, self._texts)
         self._fixed, self._tally = fixed, Tally(known, self._look)
         self._streams = Streams(
@@ -81,6 +81,7 @@ class Run:
             point_id=shard.point_id,
             api=shard.api,
             model_id=shard.model_id,
+            endpoints=[endpoint(base_url) for base_url in shard.base_urls],
             exchange=ask,
             tally=self._tally,
         )
@@ -236,4 +237,5 @@ class Run:
         return self._clock() - self._start_ns
 
     def _texts(self, seq: int) -> list[str]:
-        return [str(message.get("content")) for message in self._shard.plan.prompt(seq).messages]
+        prompt = self._shard.plan.prompt(seq)
+        return [str(message.get("content")) for message in (*prompt.messages, *prompt.later)]

@@ -109,6 +109,16 @@ def in_step(cols: Columns, start_ns: float, end_ns: float, concurrency: int | No
     return max(0.0, (float(met.mean()) / (concurrency - 1) - 0.1) / 0.9)
 
 
+def held_mean(cols: Columns, start_ns: float, end_ns: float, think_s: float) -> float | None:
+    """Mean number of streams that are in use over [start, end): in flight, or between two turns of a conversation."""
+    flying = in_flight_mean(cols, start_ns, end_ns)
+    if flying is None or not think_s:
+        return flying
+    ends = np.where(cols["turn"] > 1, cols["planned_ns"].astype(np.float64), np.nan)
+    overlap = np.minimum(ends, end_ns) - np.maximum(ends - think_s * NS_PER_S, start_ns)
+    return flying + float(np.nansum(np.maximum(overlap, 0)) / (end_ns - start_ns))
+
+
 def whole_run_span(cols: Columns) -> tuple[float, float]:
     """[first request sent, last output], the span of a run with a fixed count; (0, 0) when nothing came."""
     sent, last = cols["sent_ns"].astype(np.float64), cols["last_token_ns"].astype(np.float64)

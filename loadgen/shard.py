@@ -15,14 +15,17 @@ PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "gene
 
 @dataclass(frozen=True)
 class Shard:
-    """Everything one worker needs for its share of a Point; `concurrency` is that of the whole Point."""
+    """Everything one worker needs for its share of a Point; `concurrency` is that of the whole Point.
+
+    Several `base_urls` are asked in turns, request by request of the plan.
+    """
 
     worker: int
     workers: int
     concurrency: int
     plan: Plan
     point_id: str
-    base_url: str
+    base_urls: tuple[str, ...]
     api: str
     model_id: str
     stagger_s: float

@@ -239,7 +239,7 @@ async def _converse(
     try:
         answer = await wire.begin(request, trace, limits, api)
         if answer is not None:
-            if refused := await refusal(*answer):
+            if refused := await refusal(*answer, trace):
                 trace.end(*refused)
             else:
                 await _read(answer[1], trace, limits)

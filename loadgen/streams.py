@@ -1,12 +1,13 @@
 """The closed loop: each stream asks, waits for the end, and asks again at once with the plan's next request.
 
 It must not know of the board or the window, and does not look into a response: an ended trace goes to the tally, the
-next request goes out first.
+next request goes out first. Only the next turn of a conversation waits until the tally has read the answer.
 """
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic_ns
 from typing import Any
 
@@ -23,7 +24,8 @@ LOST_PAUSE_S = 0.2  # after a lost connection, doubled while it goes on: a serve
 LOST_PAUSE_S_MAX = 2.0
 CONNECT_PAUSE_S = 3.0  # after a failed connect: longer than it takes the driver to see a death (2 s) and say stop (1 s)
 
-Exchange = Callable[[dict[str, str], bytes, Trace], Awaitable[Any]]  # headers, body, the trace to fill
+History = tuple[Mapping[str, Any], ...]
+Exchange = Callable[[int, dict[str, str], bytes, Trace], Awaitable[Any]]  # which endpoint, headers, body, trace to fill
 
 
 async def sleep_until(stamp_ns: int) -> None:
@@ -61,11 +63,14 @@ class Streams:
         point_id: str,
         api: str,
         model_id: str,
+        endpoints: Sequence[str],
         exchange: Exchange,
         tally: Tally,
     ) -> None:
         self._plan, self._api, self._model_id, self._point_id = plan, api, model_id, point_id
         self._exchange, self._tally, self._start_ns = exchange, tally, start_ns
+        self._endpoints, self._streaks = endpoints, dict[int, int]()
+        self._skipped: list[int] = []  # turns of conversations that ended before them
         self._step_ns = stagger_s * NS / concurrency
         self._numbers = slots(concurrency, workers, worker)
         self._seqs = shard(plan, concurrency, workers, worker)
@@ -89,35 +94,92 @@ class Streams:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def asked(self, seq: int, planned_ns: int | None = None, freed_ns: int | None = None) -> Asked:
+    def asked(
+        self, seq: int, planned_ns: int | None = None, freed_ns: int | None = None, history: History = ()
+    ) -> Asked:
         """What the plan says of request `seq`."""
         plan, prompt = self._plan, self._plan.prompt(seq)
-        return Asked(seq, prompt.id, prompt.kind, plan.max_tokens, plan.ignore_eos, planned_ns, freed_ns)
+        conversation, turn = divmod(seq, plan.turns)
+        several = plan.turns > 1
+        return Asked(
+            seq,
+            prompt.id,
+            prompt.kind,
+            plan.tokens(seq),
+            plan.ignore_eos,
+            planned_ns,
+            freed_ns,
+            planned_prompt_tokens=prompt.tokens,
+            conversation=conversation if several else None,
+            turn=turn + 1 if several else None,
+            endpoint=self._endpoints[self._place(seq)],
+            history=history,
+        )
+
+    def _place(self, seq: int) -> int:
+        """Which endpoint takes request `seq`: in turns, and of a conversation the same, which has its prefix cached.
+
+        By request and not by stream, so that each endpoint gets as many whatever its speed.
+        """
+        return seq // self._plan.turns % len(self._endpoints)
 
     def left(self) -> list[Asked]:
         """The requests of a bounded plan that nobody has taken."""
-        return [] if self._plan.requests is None else [self.asked(seq) for seq in self._seqs]
+        if self._plan.requests is None:
+            return []
+        untaken = [seq for first in self._seqs for seq in self._plan.conversation(first)]
+        return [self.asked(seq) for seq in [*self._skipped, *untaken]]
 
     async def _stream(self, number: int) -> None:
-        planned, freed, streak = self._start_ns + int(self._step_ns * number), None, 0
-        await sleep_until(planned)
-        while (seq := next(self._seqs, None)) is not None:
-            trace = await self._one(number, self.asked(seq, planned, freed))
-            assert trace.done_ns is not None
-            planned = freed = trace.done_ns
-            streak = streak + 1 if pause_s(trace.outcome, 1) else 0
-            if pause := pause_s(trace.outcome, streak):
-                await asyncio.sleep(pause)
+        free, fresh = self._start_ns + int(self._step_ns * number), True
+        await sleep_until(free)
+        while (first := next(self._seqs, None)) is not None:
+            free, fresh = await self._converse(number, first, free, fresh), False
+
+    async def _converse(self, number: int, first: int, free: int, fresh: bool) -> int:
+        """Asks the turns of one conversation in order, of most a single one; when the stream was free again (ns).
+
+        A turn that fails ends it: what follows would not be the same conversation.
+        """
+        turns, history = deque(self._plan.conversation(first)), History()
+        try:
+            while turns:
+                seq = turns.popleft()
+                trace = await self._one(number, self.asked(seq, free, None if fresh else free, history))
+                assert trace.done_ns is not None
+                free, fresh = trace.done_ns, False
+                await self._rest(number, trace)
+                if turns:
+                    answer = await self._tally.answer(seq)
+                    if answer is None:
+                        return free
+                    history = (*history, {"role": "assistant", "content": answer}, self._next(seq))
+                    free += int(self._plan.think_s * NS)
+                    await sleep_until(free)
+            return free
+        finally:
+            self._skipped += turns
+
+    def _next(self, seq: int) -> Mapping[str, Any]:
+        """What the user says after the answer to request `seq`."""
+        return self._plan.prompt(seq).later[seq % self._plan.turns]
+
+    async def _rest(self, number: int, trace: Trace) -> None:
+        """Holds a stream back after a lost connection or a failed connect."""
+        streak = self._streaks.get(number, 0) + 1 if pause_s(trace.outcome, 1) else 0
+        self._streaks[number] = streak
+        if pause := pause_s(trace.outcome, streak):
+            await asyncio.sleep(pause)
 
     async def _one(self, number: int, asked: Asked) -> Trace:
         trace = Trace()
-        body = orjson.dumps(payload(self._plan, asked.seq, self._api, self._model_id))
+        body = orjson.dumps(payload(self._plan, asked.seq, self._api, self._model_id, asked.history))
         headers = {"X-Request-Id": request_id(self._point_id, asked.seq, asked.prompt_kind)}
         self.active[number] = asked, trace
         self.sent += 1
         assert len(self.active) <= len(self._numbers), "more requests in flight than streams"
         try:
-            await self._exchange(headers, body, trace)
+            await self._exchange(self._place(asked.seq), headers, body, trace)
         finally:
             del self.active[number]
             if trace.done_ns is not None:

@@ -4,7 +4,7 @@ Pure. Owns the definition of every figure that is printed or written to point.js
 may be believed. Latencies are of requests that ended well and were sent in the window; tokens are those stamped in it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from loadgen.series import (
     chunk_counts,
     chunk_tokens,
     failures,
+    held_mean,
     in_flight_mean,
     series,
     tokens_between,
@@ -25,6 +26,7 @@ from loadgen.stats import BATCHES, LEVEL, mean_interval, quantile_interval, quan
 
 NS_PER_MS = 1e6
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+PROMPT_LENGTH_OFF_MAX = 0.2  # beyond, the rule of thumb by which prompts are made does not fit the server's tokenizer
 WITHHELD = ("p99",)  # a guess from few requests misleads most here; p50 and p90 are shown with their n
 
 
@@ -36,13 +38,15 @@ def summarize(
     concurrency: int | None,
     gpus: int | None,
     whole_run: bool,
+    think_s: float = 0.0,
     accept_length: float | None = None,
     accept_source: str | None = None,
 ) -> dict[str, Any]:
     """The summary of a Point. Numbers that cannot be had are None.
 
     `whole_run`: every request counts and the window is from the first request sent to the last output.
-    `accept_length` from the server is used only where requests do not tell their verify steps.
+    `think_s` is the pause between turns, in which a stream counts as held. `accept_length` from the server is used only
+    where requests do not tell their verify steps.
     """
     start, end = whole_run_span(cols) if whole_run else (window_start_ns, window_end_ns)
     length_s = (end - start) / NS_PER_S
@@ -57,7 +61,7 @@ def summarize(
         "whole_run": whole_run,
         "measured_s": length_s,
         **_rates(cols, start, end, gpus, times["tpot_ms"]),
-        **_in_flight(cols, start, end, concurrency),
+        **_in_flight(cols, start, end, concurrency, think_s),
         **{name: distribution(values) for name, values in times.items()},
         **_tokens(cols, good),
         "accept_length": accept_length,
@@ -103,11 +107,13 @@ def _within(stamps: np.ndarray, start: float, end: float) -> np.ndarray:
     return (stamps >= start) & (stamps < end)
 
 
-def _in_flight(cols: Columns, start: float, end: float, concurrency: int | None) -> dict[str, float | None]:
-    mean = in_flight_mean(cols, start, end)
+def _in_flight(
+    cols: Columns, start: float, end: float, concurrency: int | None, think_s: float
+) -> dict[str, float | None]:
+    mean, held = in_flight_mean(cols, start, end), held_mean(cols, start, end, think_s)
     return {
         "in_flight_mean": mean,
-        "concurrency_held": mean / concurrency if mean is not None and concurrency else None,
+        "concurrency_held": held / concurrency if held is not None and concurrency else None,
     }
 
 
@@ -172,9 +178,21 @@ def _tokens(cols: Columns, good: np.ndarray) -> dict[str, Any]:
         "tokens_per_chunk": tokens_per_chunk(cols, good),
         "output_tokens_mean": _nanmean(cols["output_tokens"][good]),
         "prompt_tokens_mean": _nanmean(cols["prompt_tokens"][good]),
+        "planned_prompt_tokens_mean": _nanmean(cols["planned_prompt_tokens"][good]),
         "cached_share": cached_share(cols, good),
         "token_sources": sorted({str(source) for source in cols["token_source"][good] if source is not None}),
     }
+
+
+def caveats(numbers: Mapping[str, Any] | None) -> list[str]:
+    """What a Point's summary says against taking its workload for what was asked."""
+    told, asked = (numbers or {}).get("prompt_tokens_mean"), (numbers or {}).get("planned_prompt_tokens_mean")
+    if not told or not asked or abs(told / asked - 1) <= PROMPT_LENGTH_OFF_MAX:
+        return []
+    return [
+        f"prompts were to have about {asked:.0f} tokens (workload.input_tokens), the server counted {told:.0f}: "
+        "its tokenizer is not the usual four characters a token"
+    ]
 
 
 def cached_share(cols: Columns, rows: np.ndarray) -> float | None:

@@ -17,6 +17,7 @@ from loadgen.trace import Limits, Trace
 
 SLICE_BYTES = 16384  # parsed before the loop gets its turn: 0.1 ms, or 0.2 where no form helps
 SLICE_READS = 48  # the same for reads: a token each, they are as many bytes
+AWAITED_TIMES = 4  # larger slices of an answer that a stream waits for: each turn of the loop may take longer than one
 
 End = tuple[int | None, int, str]  # sent (planned where it never was), done (ns since the Point began), outcome
 
@@ -47,6 +48,7 @@ class Tally:
         self.ok = self.failed = self.cut = 0
         self.reads = self.done_reads = self.done_tokens = 0
         self._form: Form | None = None  # of the tokens' events, from the response before
+        self._answers: dict[int, asyncio.Future[str | None]] = {}  # that somebody waits for, by request
 
     @property
     def finished(self) -> int:
@@ -59,6 +61,11 @@ class Tally:
         self._idle.clear()
         self._more.set()
 
+    def answer(self, seq: int) -> "asyncio.Future[str | None]":
+        """Resolves when request `seq`, just put, has become a row: to its answer, or None where it did not end well."""
+        self._answers[seq] = asyncio.get_running_loop().create_future()
+        return self._answers[seq]
+
     async def idle(self) -> None:
         """Returns when everything that was put has become a row."""
         await self._idle.wait()
@@ -69,7 +76,7 @@ class Tally:
             while True:
                 while self.queue:
                     asked, trace = self.queue[0]
-                    self._settle(asked, trace, await self._parse(trace))
+                    self._settle(asked, trace, await self._parse(trace, asked.seq in self._answers))
                     self.queue.popleft()
                     self._settled()
                 self._idle.set()
@@ -78,16 +85,16 @@ class Tally:
         finally:
             self._idle.set()  # nobody waits for what will not come
 
-    async def _parse(self, trace: Trace) -> Parsed:
+    async def _parse(self, trace: Trace, awaited: bool) -> Parsed:
         known, limits = self._known, self._known.limits
         reader = Reader(
             known.api,
-            keep_text=known.keep_text,
+            keep_text=known.keep_text or awaited,
             event_bytes=limits.event_bytes,
             response_bytes=limits.response_bytes,
             form=self._form,
         )
-        for stamps, parts in _slices(trace.stamps, trace.parts):
+        for stamps, parts in _slices(trace.stamps, trace.parts, AWAITED_TIMES if awaited else 1):
             reader.feed_all(stamps, parts)
             await asyncio.sleep(0)
         self._form = reader.form
@@ -97,7 +104,8 @@ class Tally:
         known = self._known
         outcome, error = outcome_of(trace, parsed)
         if error is not None:
-            error = private(error, known.texts(asked.seq), known.key)
+            said = [str(message.get("content")) for message in asked.history]
+            error = private(error, [*known.texts(asked.seq), *said], known.key)
         row = build(asked, trace, parsed, outcome, error, known.start_ns, known.fixed)
         if known.keep_text:
             row["text"] = parsed.text
@@ -106,6 +114,8 @@ class Tally:
         began = row["sent_ns"] if row["sent_ns"] is not None else row["planned_ns"]
         self.ends.append((began, row["done_ns"], row["outcome"]))
         self._count(outcome, len(trace.parts), parsed.output_tokens)
+        if (answer := self._answers.pop(asked.seq, None)) is not None and not answer.done():
+            answer.set_result((parsed.text or "") if outcome is Outcome.OK else None)
 
     def _count(self, outcome: Outcome, reads: int, tokens: int) -> None:
         self.reads += reads
@@ -120,19 +130,22 @@ class Tally:
             self.ok += 1
 
 
-def _slices(stamps: Sequence[int], parts: Sequence[bytes]) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
+def _slices(
+    stamps: Sequence[int], parts: Sequence[bytes], times: int
+) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
     """Reads, each with its stamp, in slices that the loop can wait for; a long read in pieces."""
-    if len(parts) > SLICE_READS:
-        for at in range(0, len(parts), SLICE_READS):
-            yield from _slices(stamps[at : at + SLICE_READS], parts[at : at + SLICE_READS])
-    elif sum(map(len, parts)) <= SLICE_BYTES:
+    reads, size = times * SLICE_READS, times * SLICE_BYTES
+    if len(parts) > reads:
+        for at in range(0, len(parts), reads):
+            yield from _slices(stamps[at : at + reads], parts[at : at + reads], times)
+    elif sum(map(len, parts)) <= size:
         yield stamps, parts
     elif len(parts) > 1:
         half = len(parts) // 2
-        yield from _slices(stamps[:half], parts[:half])
-        yield from _slices(stamps[half:], parts[half:])
+        yield from _slices(stamps[:half], parts[:half], times)
+        yield from _slices(stamps[half:], parts[half:], times)
     else:
-        yield from ((stamps, (parts[0][at : at + SLICE_BYTES],)) for at in range(0, len(parts[0]), SLICE_BYTES))
+        yield from ((stamps, (parts[0][at : at + size],)) for at in range(0, len(parts[0]), size))
 
 
 def _check_order(row: Mapping[str, Any]) -> None:

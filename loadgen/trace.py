@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic_ns
+from typing import Any
 
 from loadgen.record import MAX_ERROR_CHARS, Outcome
 from loadgen.sse import EVENT_BYTES_MAX, RESPONSE_BYTES_MAX, Reader
@@ -51,6 +52,8 @@ class Trace:
     done_ns: int | None = None
     outcome: Outcome | None = None
     error: str | None = None
+    retry_after: str | None = None  # what a refusal asks for; nothing is ever asked again
+    usage: Any = None  # of an answer that came as one body instead of a stream
 
     def end(self, outcome: Outcome | None, error: str | None = None) -> None:
         """Notes the end; only the first one counts."""

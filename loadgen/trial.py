@@ -80,14 +80,23 @@ def attempt(address: str, events_per_s: float, stop: Stop) -> Try:
 
 def _shard(address: str, asked: Asked) -> worker.Shard:
     body = {"first_ms": asked.first_ms, "gap_ms": asked.gap_ms}
-    plan = Plan((PROMPT,), asked.tokens, True, 0.0, 0, False, asked.streams * ROUNDS, body)
+    plan = Plan(
+        prompts=(PROMPT,),
+        max_tokens=asked.tokens,
+        ignore_eos=True,
+        temperature=0.0,
+        seed=0,
+        numbered=False,
+        requests=asked.streams * ROUNDS,
+        body=body,
+    )
     return worker.Shard(
         worker=0,
         workers=1,
         concurrency=asked.streams,
         plan=plan,
         point_id="calibration",
-        base_url=address,
+        base_urls=(address,),
         api="chat",
         model_id="null",
         stagger_s=asked.stagger_s,

@@ -73,6 +73,7 @@ class Facts:
     descriptors_share: float | None = None
     chunks_per_read: float | None = None
     cached_share: float | None = None  # of the prompts' tokens
+    sharing_meant: bool = False  # prompts begin alike on purpose
     contradictions: tuple[tuple[str, Any, Any], ...] = ()  # (flag, asked, told)
     not_proven: tuple[str, ...] = ()  # what the server does not tell
     proof_needed: bool = True  # false for a server that is not ours: nothing is claimed of it
@@ -215,7 +216,8 @@ def _merged(f: Facts) -> list[Finding]:
 
 def _cached(f: Facts) -> list[Finding]:
     note = ": the server knew prompts already; see cache_flushed in point.json"
-    return _warned("cached_share", f.cached_share, CACHED_SHARE_MAX, "share", note)
+    limit = 1.0 if f.sharing_meant else CACHED_SHARE_MAX
+    return _warned("cached_share", f.cached_share, limit, "share", note)
 
 
 def _server(f: Facts) -> list[Finding]:

@@ -25,7 +25,7 @@ from loadgen.trace import Limits, Trace
 
 __all__ = ["BOARD_SILENCE_S_MAX", "Limits", "Shard", "drive"]
 
-COLLECT_AT = (20_000, 50, 1000)  # a full collection takes tens of ms; young ones find what the exchanges leave behind
+COLLECT_AT = (200_000, 50, 1000)  # exchanges leave no cycles behind; looking at what is in flight takes tens of ms
 DESCRIPTORS_SPARE = 32  # for what a worker opens beside its connections: names looked up, rows, /proc
 NS = 1_000_000_000
 READY_BEAT_S = 0.05  # while waiting for the start: all workers begin together, none may hear of it late
@@ -39,6 +39,7 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
     where the key or descriptors are missing, and what `write` raises.
     """
     key = api_key(shard.api_key_env)
+    addresses = [url(base_url, shard.api) for base_url in shard.base_urls]
     _make_room(len(slots(shard.concurrency, shard.workers, shard.worker)))
     collecting = gc.get_threshold()
     gc.collect()
@@ -52,10 +53,9 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
             start_ns = start_utc_ns - ahead_ns - (time.time_ns() - clock())
             begun = {**shard.identity, "started_at": datetime.fromtimestamp(start_utc_ns / NS, UTC)}
             shard = dataclasses.replace(shard, identity=begun)
-            address = url(shard.base_url, shard.api)
 
-            async def ask(headers: dict[str, str], body: bytes, trace: Trace) -> Trace:
-                return await exchange(http, address, headers, body, shard.limits, shard.api, trace)
+            async def ask(place: int, headers: dict[str, str], body: bytes, trace: Trace) -> Trace:
+                return await exchange(http, addresses[place], headers, body, shard.limits, shard.api, trace)
 
             return await Run(shard, ask, tell, write, clock, start_ns, key).whole()
     finally:

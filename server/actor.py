@@ -16,17 +16,16 @@ from urllib.parse import urlsplit
 
 import ray
 
-from server import gpu, ports, variant
+from server import gpu, variant
 from server.ask import Access, ask, base_url, redacted
+from server.outside import gone, port_of, probe
 from server.process import Running, StartError, death, launch, progress
 from server.provenance import provenance
-from server.ready import Ready, first_model, wait_ready
+from server.ready import Ready, wait_ready
 from server.spec import ServerSpec, SpecError
 from server.stop import StopReport, leftovers, stop
 from server.telemetry import Sampler
 
-# An external server is asked for at most this long in all; it may be far away, or no SGLang.
-PROBE_S_MAX = 10.0
 ASK_S = 10.0
 # /flush_cache is refused while requests are pending; the last ones of a Point end within moments.
 FLUSH_S_MAX = 5.0
@@ -45,9 +44,9 @@ class ServerActor:
         self._running: Running | None = None
         self._doubt = ""
         self._report: StopReport | None = None
-        self._sampler: Sampler | None = None
+        self._samplers: list[Sampler] = []
         self._memory_before: dict[str, int] = {}
-        self._url = base_url(spec.url) if spec.url else ""
+        self._urls = tuple(map(base_url, spec.urls))
 
     def start(self) -> dict[str, Any]:
         """Start the server and prove it: the Endpoint with ok true, or ok false with reason, log_tail and exit."""
@@ -66,7 +65,7 @@ class ServerActor:
             if self._cancelled.is_set():
                 return _failed("the start was cancelled")
             self._running = ready.running
-            self._sampler = Sampler(self._url, self._gpus, self._access())
+            self._samplers = [Sampler(ready.running.url, self._gpus, self._access())]
         return self._endpoint(ready, time.monotonic() - began_s)
 
     def _launch(self) -> Running:
@@ -76,7 +75,7 @@ class ServerActor:
             self._memory_before = gpu.memory_used(self._gpus)
             base = _base_environment()
             self._running = launch(self._spec, self._folder, self._host, self._gpus, self._log_name, base)
-            self._url = self._running.url
+            self._urls = (self._running.url,)
             return self._running
 
     def _give_up(self, error: Exception) -> dict[str, Any]:
@@ -91,6 +90,7 @@ class ServerActor:
         return {
             "ok": True,
             "url": running.url,
+            "urls": [running.url],
             "host": running.host,
             "port": running.port.number,
             "pid": running.server.pid,
@@ -108,34 +108,36 @@ class ServerActor:
         }
 
     def _probe(self) -> dict[str, Any]:
-        """What an external server tells within PROBE_S_MAX; any HTTP answer at all makes it an Endpoint."""
-        began_s, told = time.monotonic(), dict[str, Any]()
-        # In a thread, because a server that drips its answer would outlast any time-out of a socket.
-        thread = threading.Thread(target=_probe_into, args=(told, self._url, self._access()), daemon=True)
-        thread.start()
-        thread.join(PROBE_S_MAX)
-        if not told.get("answered"):
-            return _failed(f"nothing answers at {self._url}: {told.get('error', 'no answer in time')}; see engine.url")
-        info = told.get("server_info") or {}
-        parts = urlsplit(self._url)
-        self._sampler = Sampler(self._url, (), self._access())
+        """The Endpoint of servers that already run: the first one's, and under `endpoints` what each tells."""
+        began_s = time.monotonic()
+        told, wrong = probe(self._urls, self._access())
+        if wrong:
+            return _failed(f"{wrong}; see engine.url")
+        for one in told:
+            one["server_info"] = self._redacted(one["server_info"])
+        first, access = told[0], self._access()
+        self._samplers = [
+            Sampler(url, (), access, {"endpoint": url} if len(self._urls) > 1 else {}) for url in self._urls
+        ]
         return {
             "ok": True,
-            "url": self._url,
-            "host": parts.hostname,
-            "port": parts.port or (443 if parts.scheme == "https" else 80),
+            "url": first["url"],
+            "urls": list(self._urls),
+            "endpoints": told,
+            "host": urlsplit(first["url"]).hostname,
+            "port": port_of(first["url"]),
             "pid": None,
             "pids": [],
             "seed": None,
-            "version": info.get("version"),
-            "server_info": self._redacted(info),
+            "version": first["server_info"].get("version"),
+            "server_info": first["server_info"],
             "argv": [],
             "env": {},
             "gpus": [],
             "log": None,
             "started_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "ready_s": time.monotonic() - began_s,
-            "model_id": told.get("model_id"),
+            "model_id": first["model_id"],
         }
 
     def progress(self) -> str:
@@ -151,7 +153,8 @@ class ServerActor:
     def look(self) -> dict[str, Any]:
         """Whether the server is alive; if not, its exit status and the reason. Cheap."""
         if self._spec.engine == "external":
-            return self._look_outside()
+            reason = gone(self._urls)
+            return {"alive": reason is None, "exit": None, "reason": reason}
         running = self._running
         if running is None or self._report is not None:
             return {
@@ -162,32 +165,19 @@ class ServerActor:
         dead = death(running)
         return {"alive": dead is None, "exit": dead and dead.exit, "reason": dead and dead.reason}
 
-    def _look_outside(self) -> dict[str, Any]:
-        parts = urlsplit(self._url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        gone = ports.refuses(parts.hostname or "", port)
-        return {"alive": not gone, "exit": None, "reason": f"{self._url} refuses connections" if gone else None}
-
-    def info(self) -> dict[str, Any] | None:
-        """What the server tells of itself now, without secrets; None where it does not."""
-        info = _json(self._url, "/server_info", self._access())
-        return self._redacted(info) if isinstance(info, dict) else None
+    def infos(self) -> dict[str, dict[str, Any] | None]:
+        """What each server tells of itself now, without secrets, by its address; None where it does not."""
+        told = {url: _json(url, "/server_info", self._access()) for url in self._urls}
+        return {url: self._redacted(info) if isinstance(info, dict) else None for url, info in told.items()}
 
     def telemetry(self) -> list[dict[str, Any]]:
         """Rows sampled since the last call."""
-        return self._sampler.rows() if self._sampler else []
+        return [row for sampler in self._samplers for row in sampler.rows()]
 
     def flush(self) -> bool:
-        """Empty the server's prefix cache and its totals of speculation; whether it did."""
-        deadline_s = time.monotonic() + FLUSH_S_MAX
-        while True:
-            try:
-                status = ask(self._url, "/flush_cache", post=True, timeout_s=ASK_S, access=self._access()).status
-            except OSError:
-                return False
-            if status != 400 or time.monotonic() > deadline_s:
-                return status == 200
-            time.sleep(FLUSH_POLL_S)
+        """Empty each server's prefix cache and its totals of speculation; whether all did."""
+        done = [_flush(url, self._access()) for url in self._urls]  # each of them, also behind one that refuses
+        return all(done)
 
     def leftovers(self) -> list[str]:
         """Servers of earlier runs on this machine whose guard was killed, in words."""
@@ -200,8 +190,8 @@ class ServerActor:
     def stop(self) -> dict[str, Any]:
         """End the server, or its start, and say whether anything is left of it. An external server is left alone."""
         self._cancelled.set()
-        if self._sampler:
-            self._sampler.stop()
+        for sampler in self._samplers:
+            sampler.stop()
         with self._lock:
             if self._report is None:
                 self._report = self._stop_running()
@@ -237,18 +227,16 @@ def _base_environment() -> dict[str, str]:
     return base
 
 
-def _probe_into(told: dict[str, Any], url: str, access: Access) -> None:
-    for path in ("/server_info", "/v1/models", "/health"):
+def _flush(url: str, access: Access) -> bool:
+    deadline_s = time.monotonic() + FLUSH_S_MAX
+    while True:
         try:
-            answer = ask(url, path, timeout_s=PROBE_S_MAX / 3, access=access)
-        except OSError as error:
-            told["error"] = str(error)
-            continue
-        told["answered"] = True
-        if path == "/server_info" and answer.status == 200 and isinstance(answer.json(), dict):
-            told["server_info"] = answer.json()
-        if path == "/v1/models":
-            told["model_id"] = first_model(answer.json())
+            status = ask(url, "/flush_cache", post=True, timeout_s=ASK_S, access=access).status
+        except OSError:
+            return False
+        if status != 400 or time.monotonic() > deadline_s:
+            return status == 200
+        time.sleep(FLUSH_POLL_S)
 
 
 def _json(url: str, path: str, access: Access) -> Any:

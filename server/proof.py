@@ -4,7 +4,7 @@ Pure. What a server does not tell is "not proven", which is another thing than a
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from server.spec import VERSION_DEFAULT, ServerSpec, algorithm, parse_version, resolved_args, spec_mode
@@ -48,6 +48,24 @@ def contradictions(
         findings.extend(rule(spec, info))
     wrong = [finding for finding in findings if isinstance(finding, Contradiction)]
     return wrong, [finding.flag for finding in findings if isinstance(finding, _Unproven)]
+
+
+def contradictions_of_all(
+    spec: ServerSpec, infos: Mapping[str, Mapping[str, Any] | None], max_concurrency: int
+) -> tuple[list[Contradiction], list[str]]:
+    """The same for several servers by their addresses, which take turns: each is named with what only it tells.
+
+    `max_concurrency` is that of all of them together.
+    """
+    share = -(-max_concurrency // len(infos))
+    found = {url: contradictions(spec, info, share) for url, info in infos.items()}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    wrong = [replace(one, flag=f"{url}: {one.flag}") for url, (some, _) in found.items() for one in some]
+    quiet = [set(flags) for _, flags in found.values()]
+    everywhere = set.intersection(*quiet)
+    partly = [f"{url}: {flag}" for url, (_, flags) in found.items() for flag in flags if flag not in everywhere]
+    return wrong, [*sorted(everywhere), *partly]
 
 
 def _compare(flag: str, asked: Any, info: Mapping[str, Any]) -> Iterator[Finding]:

@@ -77,7 +77,7 @@ class ServerSpec:
     sim_profile: str | None = None
     api_key_env: str | None = None  # the NAME of an environment variable, never a key
     ready_s_max: float = 3600.0
-    url: str | None = None  # external only
+    urls: tuple[str, ...] = ()  # external only
     ca_file: str | None = None  # certificate authority for https, PEM
 
 

@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -83,10 +83,15 @@ def page(url: str, access: Access = OPEN) -> str:
 
 
 class Sampler:
-    """A thread that takes a sample each second until `stop`, and hands over rows once each."""
+    """A thread that takes a sample each second until `stop`, and hands over rows once each.
 
-    def __init__(self, url: str, gpus: Sequence[str], access: Access = OPEN) -> None:
-        self._url, self._gpus, self._access = url, tuple(gpus), access
+    `labels` are added to each sample's own: which server it is of, where there are several.
+    """
+
+    def __init__(
+        self, url: str, gpus: Sequence[str], access: Access = OPEN, labels: Mapping[str, str] | None = None
+    ) -> None:
+        self._url, self._gpus, self._access, self._labels = url, tuple(gpus), access, dict(labels or {})
         self._rows: deque[dict[str, Any]] = deque(maxlen=ROWS_MAX)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
@@ -95,7 +100,7 @@ class Sampler:
     def rows(self) -> list[dict[str, Any]]:
         """The rows since the last call, the last of this moment: t_utc_ns, t_mono_ns, name, labels (JSON), value."""
         # Counters must not lack what came after the last whole second.
-        self._rows.extend(_rows_of(kept(page(self._url, self._access))))
+        self._rows.extend(self._rows_of(kept(page(self._url, self._access))))
         taken = []
         while self._rows:
             taken.append(self._rows.popleft())
@@ -110,15 +115,14 @@ class Sampler:
         with gpu.session() if self._gpus else contextlib.nullcontext():
             due_s = time.monotonic()
             while not self._ended.is_set():
-                self._rows.extend(_rows_of([*kept(page(self._url, self._access)), *gpu.samples(self._gpus)]))
+                self._rows.extend(self._rows_of([*kept(page(self._url, self._access)), *gpu.samples(self._gpus)]))
                 # Absolute times, so that samples do not drift; seconds that a slow answer took are left out.
                 due_s = max(due_s + PERIOD_S, time.monotonic())
                 self._ended.wait(due_s - time.monotonic())
 
-
-def _rows_of(taken: list[Sample]) -> list[dict[str, Any]]:
-    stamp = {"t_utc_ns": time.time_ns(), "t_mono_ns": time.monotonic_ns()}
-    return [
-        {**stamp, "name": name, "labels": json.dumps(labels, sort_keys=True), "value": value}
-        for name, labels, value in taken
-    ]
+    def _rows_of(self, taken: list[Sample]) -> list[dict[str, Any]]:
+        stamp = {"t_utc_ns": time.time_ns(), "t_mono_ns": time.monotonic_ns()}
+        return [
+            {**stamp, "name": name, "labels": json.dumps({**labels, **self._labels}, sort_keys=True), "value": value}
+            for name, labels, value in taken
+        ]

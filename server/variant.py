@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from server.proof import Contradiction, contradictions
+from server.proof import Contradiction, contradictions, contradictions_of_all
 from server.rules import check
 from server.spec import COMMON, DRAFT_PLACEHOLDER, ServerSpec, SpecError, parse_version, resolved_args, spec_mode
 
@@ -20,6 +20,7 @@ __all__ = [
     "argv",
     "check",
     "contradictions",
+    "contradictions_of_all",
     "environment",
     "is_secret",
     "missing_keys",
@@ -88,7 +89,7 @@ def shown_environment(spec: ServerSpec, gpus: Sequence[str], base: Mapping[str, 
 def missing_keys(spec: ServerSpec) -> list[str]:
     """Configuration keys that a real start of this server needs and does not have."""
     if spec.engine == "external":
-        return [] if spec.url else ["engine.url"]
+        return [] if spec.urls else ["engine.url"]
     if spec.engine != "sglang":
         return []
     needs_draft = DRAFT_PLACEHOLDER in resolved_args(spec).values()

@@ -17,10 +17,15 @@ PURE = {
     *(
         f"loadgen.{name}"
         for name in [
+            "asking",
+            "bounds",
             "checks",
+            "lengths",
+            "texts",
             "secret",
             "overrides",
             "dialects",
+            "files",
             "form",
             "framing",
             "series",

@@ -19,6 +19,7 @@ SYLLABLES = ("ba", "de", "fi", "go", "hu", "ka", "le", "mi", "no", "pu", "ra", "
 WORDS = [f" {first}{second}".encode() for first in SYLLABLES for second in SYLLABLES]
 FIRST_TOKEN_ID = 1000
 NATURAL_TOKENS = range(50, 801)  # Lengths of answers that end by themselves.
+PAGE_BYTES = 256  # The engine's page of 64 tokens, at four bytes a token.
 THOUGHT_SHARE = 4  # With a reasoning parser the first quarter of an answer is reasoning.
 GARBAGE = b'data: {"id": \xff\xfe\x00 }{ not json\n\n'
 
@@ -42,6 +43,15 @@ class Wish:
 def prompt_key(prompt: str) -> int:
     """A number that stands for the prompt's text: seed of its answer, its acceptance and its place in the cache."""
     return int.from_bytes(hashlib.blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=7).digest(), "big")
+
+
+def pages(text: str) -> list[int]:
+    """A number for each whole page of the text, together with all that stands before it: what a prefix cache keeps."""
+    data, hashed, found = text.encode("utf-8", "surrogatepass"), hashlib.blake2b(digest_size=7), []
+    for end in range(PAGE_BYTES, len(data) + 1, PAGE_BYTES):
+        hashed.update(data[end - PAGE_BYTES : end])
+        found.append(int.from_bytes(hashed.digest(), "big"))
+    return found
 
 
 @dataclass(slots=True)
@@ -79,6 +89,11 @@ class Answer:
             self.thought_tokens = self.total // THOUGHT_SHARE
         if wish.stream.api != "generate":
             self._pieces = dialect.pieces(wish.stream)
+
+    def pages(self) -> list[int]:
+        """Those of the prompt with the answer that it will get, as they come back with a conversation's next turn."""
+        between = "\nassistant: " if self.wish.stream.api == "chat" else ""
+        return pages(self.wish.prompt + between + self.words(self.thought_tokens, self.total).decode())
 
     def words(self, start: int, end: int) -> bytes:
         """The text of tokens [start, end); the token that ends an answer by itself has none."""

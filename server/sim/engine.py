@@ -4,6 +4,7 @@ Pure: it never reads a clock. Whoever owns it calls `step` when the clock has pa
 It must not know of HTTP, processes or text.
 """
 
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,12 +13,16 @@ from server.sim.faults import seconds
 from server.sim.profile import accept_mean, acceptance_probability, accepted_counts, prefill_s, step_s
 from server.sim.settings import Settings, steps_at
 
-CACHED_PROMPTS_MAX = 100_000  # Prompts the prefix cache remembers: bounds memory, not behaviour (a run has thousands).
+CACHED_PAGES_MAX = 1_000_000  # Pages the prefix cache remembers: bounds memory, not behaviour.
+PAGE_TOKENS = 64  # A prompt's beginning is found to so many tokens.
 
 
 @dataclass(slots=True)
 class Generation:
-    """One request inside the engine. `key` stands for the prompt's text, `total` is how many tokens it will get."""
+    """One request inside the engine. `key` stands for the prompt's text, `total` is how many tokens it will get.
+
+    `pages` stand for the beginnings of prompt and answer, page by page.
+    """
 
     id: int
     prompt_tokens: int
@@ -25,6 +30,7 @@ class Generation:
     kind: str
     key: int
     arrived_ns: int
+    pages: list[int] = field(default_factory=list)
     cached: int = 0
     done: int = 0
     verify_steps: int = 0
@@ -153,6 +159,7 @@ class Engine:
         step = self._finish_prefill() if self.prefilling else self._finish_decode()
         for generation in step.finished:
             self.running.pop(generation.id, None)
+            self._remember(generation.pages)
         self._begin()
         return step
 
@@ -175,7 +182,7 @@ class Engine:
             # Prompts that arrived while a late wake-up is being made up for must wait for the clock to reach them.
             if first.arrived_ns > self.clock_ns:
                 break
-            first.cached = first.prompt_tokens - 1 if self.cache is not None and first.key in self.cache else 0
+            first.cached = self._known(first)
             tokens += first.prompt_tokens - first.cached
             if admitted and tokens > self.prefill_tokens_max:
                 break
@@ -187,15 +194,26 @@ class Engine:
         for generation in batch:
             generation.done = 1
             self.running[generation.id] = generation
-            self._remember(generation.key)
+            self._remember([generation.key, *generation.pages[: generation.prompt_tokens // PAGE_TOKENS]])
         finished = [g for g in batch if g.total <= 1]
         return Step(True, self.clock_ns, [g.id for g in batch], [1] * len(batch), batch, finished)
 
-    def _remember(self, key: int) -> None:
+    def _known(self, generation: Generation) -> int:
+        """Tokens of its prompt that the cache holds; the last one is always worked out anew."""
+        if self.cache is None:
+            return 0
+        if generation.key in self.cache:
+            return generation.prompt_tokens - 1
+        known = itertools.takewhile(
+            self.cache.__contains__, generation.pages[: generation.prompt_tokens // PAGE_TOKENS]
+        )
+        return min(PAGE_TOKENS * sum(1 for _ in known), generation.prompt_tokens - 1)
+
+    def _remember(self, pages: list[int]) -> None:
         if self.cache is None:
             return
-        self.cache[key] = None
-        if len(self.cache) > CACHED_PROMPTS_MAX:
+        self.cache.update(dict.fromkeys(pages))
+        while len(self.cache) > CACHED_PAGES_MAX:
             self.cache.pop(next(iter(self.cache)))
 
     def _finish_decode(self) -> Step:

@@ -212,7 +212,8 @@ class Front:
             answer.connection.begin_stream()
         kind = request.headers.get("x-request-id", "").rpartition(".")[2]
         kind = kind if kind in self.known_kinds else "default"
-        self.link.send("add", id, prompt_tokens, answer.total, kind, answer.key, request.arrived_ns)
+        pages = [] if self.settings.flags["disable_radix_cache"] else answer.pages()
+        self.link.send("add", id, prompt_tokens, answer.total, kind, answer.key, request.arrived_ns, pages)
 
     def _drop(self, id: int) -> None:
         if self._forget(id):

@@ -35,7 +35,7 @@ def shard_of(asked: argparse.Namespace) -> worker.Shard:
     prompt = Prompt("truth", "text", ({"role": "user", "content": "hello " * 64},))
     plan = Plan((prompt,), asked.tokens, True, 0.0, 0, requests=asked.n)
     url = f"http://127.0.0.1:{asked.port}"
-    return worker.Shard(0, 1, asked.c, plan, "ours", url, "chat", "truth", asked.stagger, worker.Limits(), {})
+    return worker.Shard(0, 1, asked.c, plan, "ours", (url,), "chat", "truth", asked.stagger, worker.Limits(), {})
 
 
 async def measure(asked: argparse.Namespace) -> tuple[list[dict], list[dict], list]:

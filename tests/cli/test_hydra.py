@@ -66,7 +66,7 @@ def test_j02_a_variant_with_and_without_plus(say: Callable[..., Told]) -> None:
         assert (code, jobs(out)) == (0, runs)
     code, _, err = say("variant=nosuch")
     assert code == 2
-    assert "baseline, eagle_fusion_v1, eagle_topk1_v2, eagle_topk4_v1" in err
+    assert "baseline, baseline_cache, eagle_fusion_v1, eagle_topk1_v2, eagle_topk4_v1" in err
 
 
 def test_j03_failing_runs_in_a_sweep(cli: Callable[..., Ended], tmp_path: Path) -> None:

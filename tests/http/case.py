@@ -15,7 +15,7 @@ from loadgen.errors import ConfigError
 from loadgen.facts import facts_of, health_columns
 from loadgen.record import IDENTITY, REQUEST, REQUESTS, names
 from loadgen.row import Asked, build, outcome_of
-from loadgen.series import in_window
+from loadgen.series import held_mean, in_window
 from loadgen.sse import Reader
 from loadgen.summary import summarize
 from loadgen.trace import Limits, Trace
@@ -83,6 +83,14 @@ def facts(rows: Sequence[dict], health: Sequence[dict] = (), concurrency: int | 
     """What the verdict is given of a Point of these rows."""
     shares = {"failed_share_max": 0.01, "short_share_max": 0.01}
     return facts_of(arrays(rows), health_columns(health), EVER, concurrency=concurrency, **shares)
+
+
+def held(rows: Sequence[dict], concurrency: int, think_s: float) -> float:
+    """The share of the streams that was in use from the first request's sending to the last one's end."""
+    cols = arrays(rows)
+    mean = held_mean(cols, float(np.nanmin(cols["sent_ns"])), float(np.nanmax(cols["done_ns"])), think_s)
+    assert mean is not None
+    return mean / concurrency
 
 
 def ms(row: dict, name: str) -> float:

@@ -154,4 +154,5 @@ async def test_b15_streaming_is_silently_off() -> None:
     (row,) = (await asked(replace(answer, steps=[(300, body)]))).rows
     assert (row["outcome"], row["first_token_ns"], row["chunk_ns"]) == ("malformed", None, [])
     assert "streaming is off" in row["error"]
+    assert (row["prompt_tokens"], row["output_tokens"], row["token_source"]) == (3, 2, "usage")
     assert numbers([row])["ttft_ms"]["n"] == 0

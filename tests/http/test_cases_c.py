@@ -68,8 +68,9 @@ async def test_c08_429_with_retry_after(after: str) -> None:
     rows = (await asked(lambda _request, number: slow if number % 3 == 2 else well(20), 30)).rows
     found = numbers(rows)
     assert found["outcomes"] == {"http_status": 10, "ok": 20}
-    failed = {(row["http_status"], row["error"]) for row in rows if row["outcome"] != "ok"}
-    assert failed == {(429, "HTTP 429: slow down")}
+    failed = {(row["http_status"], row["error"], row["retry_after"]) for row in rows if row["outcome"] != "ok"}
+    assert failed == {(429, "HTTP 429: slow down", after)}
+    assert {row["retry_after"] for row in rows if row["outcome"] == "ok"} == {None}
     assert found["ttft_ms"]["n"] == 20
     assert near(found["ttft_ms"]["p50"], 20)
 

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -86,14 +87,18 @@ async def test_d05_out_of_descriptors() -> None:
     assert "this machine, not the server: " in lack
 
 
-async def test_d06_every_row_names_its_endpoint() -> None:
-    """One address is measured at a time, never a name behind which several hide unseen; each row says which."""
-    async with scripted(well(5)) as one, scripted(well(5)) as other:
-        for server in (one, other):
-            board = await until(exhausted).drive(shard(server.url, plan=replace(PLAN, requests=8)))
-            assert {row["endpoint"] for row in board.rows} == {server.url}
-        assert (len(one.requests), len(other.requests)) == (8, 8)
+async def test_d06_several_endpoints_are_asked_in_turns() -> None:
+    """Request by request, so each gets its half whatever connections are kept and however slow it is."""
+    async with scripted(well(5)) as one, scripted(well(40)) as other:
+        given = shard(one.url, base_urls=(one.url, other.url), concurrency=8, plan=replace(PLAN, requests=200))
+        board = await until(exhausted).drive(given)
+    assert (len(one.requests), len(other.requests)) == (100, 100)
+    asked_of = {seq % 2: row["endpoint"] for row in board.rows if (seq := row["seq"]) >= 0}
+    assert asked_of == {0: one.url, 1: other.url}
+    assert Counter(row["endpoint"] for row in board.rows) == {one.url: 100, other.url: 100}
     assert "engine.url" in refusal(engine={"url": f"{one.url},{other.url}"})
+    assert "names a server twice" in refusal(engine={"url": [one.url, one.url + "/"]})
+    assert refusal(engine={"url": [one.url, other.url]}) == ""
 
 
 @pytest.mark.parametrize(("host", "name"), [("127.0.0.1", "localhost"), ("::1", "[::1]")])
@@ -115,7 +120,7 @@ async def test_d07_localhost_and_ipv6(host: str, name: str) -> None:
 def _actor(url: str) -> ServerActor:
     """The actor of a server at `url`, outside Ray: its constructor would start one to ask for GPUs."""
     actor = ServerActor.__new__(ServerActor)
-    actor._spec, actor._url = ServerSpec(engine="external", variant="baseline", url=url), url
+    actor._spec, actor._urls = ServerSpec(engine="external", variant="baseline", urls=(url,)), (url,)
     return actor
 
 

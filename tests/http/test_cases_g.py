@@ -1,13 +1,14 @@
 """What broke other tools, group G: whether the workload is what one thinks it is."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from case import asked, facts, numbers, played, refusal
-from scripted import DONE, Answer, Request, c, event, f, plain, well
+from scripted import DONE, Answer, Request, c, event, f, plain, u, well
 from test_worker import PLAN
 
-from loadgen import prompts, verdict
+from loadgen import prompts, summary, verdict
 from loadgen.config import Workload
 from loadgen.plan import WARM_UP_REQUESTS, payload
 
@@ -70,6 +71,26 @@ async def test_g04_prompt_lengths_are_the_servers() -> None:
     assert numbers(rows)["prompt_tokens_mean"] == 6.5
 
 
+async def test_g04_made_prompts_are_held_against_the_servers_count() -> None:
+    """A tokenizer that counts 0.6 of what a prompt was made to have: a warning with both numbers, both are columns."""
+    workload = Workload(name="w", source="random", input_tokens=100)
+    plan = prompts.plan(workload, prompts.load(workload)[0], 0, None)
+
+    def counting(share: float) -> Callable[[Request, int], Answer]:
+        def answer(request: Request, _number: int) -> Answer:
+            tokens = round(share * len(request.json["messages"][0]["content"].split()))
+            return Answer([(5, c("A") + f("stop") + u(tokens, 1) + DONE)])
+
+        return answer
+
+    rows = (await asked(counting(0.6), 4, plan=plan)).rows
+    assert {(row["planned_prompt_tokens"], row["prompt_tokens"]) for row in rows} == {(100, 60)}
+    (told,) = summary.caveats(numbers(rows))
+    assert "about 100 tokens" in told
+    assert "the server counted 60" in told
+    assert summary.caveats(numbers((await asked(counting(0.9), 4, plan=plan)).rows)) == []
+
+
 async def test_g05_output_lengths_that_are_not_held() -> None:
     """Half stop early: each is marked, the share speaks against the Point, the mean length is shown."""
     plan = replace(PLAN, max_tokens=6)
@@ -106,6 +127,51 @@ async def test_g06_lengths_of_0_and_1() -> None:
     rows = (await asked(well(10), 3, plan=plan)).rows
     assert [(row["outcome"], row["output_tokens"], row["short"]) for row in rows] == [("ok", 1, False)] * 3
     assert numbers(rows)["tpot_ms"]["n"] == 0
+
+
+def test_g01_sharing_that_is_meant_is_no_warning() -> None:
+    """A workload whose prompts begin alike is not told that the server knew them; the share stands in the summary."""
+    rows = [cached(50)]
+    assert "knew prompts already" in shown(rows)
+    meant = verdict.judge(replace(facts(rows), sharing_meant=True))
+    assert not any("knew prompts already" in one.note for one in meant.margins)
+    assert numbers(rows)["cached_share"] == 0.5
+
+
+REFUSED = [
+    ({"source": "random"}, "add workload.input_tokens=512"),
+    ({"source": "random", "input_tokens": 15}, "workload.input_tokens=15"),
+    ({"source": "random", "input_tokens": 64, "path": "x.jsonl"}, "not read"),
+    ({"source": "fixed", "text": "a", "input_tokens": 64}, "asked as they are"),
+    ({"source": "jsonl", "path": "x.jsonl", "input_tokens": 64}, "asked as they are"),
+    ({"input_tokens": {"dist": "normal", "mean": 64}}, "workload.input_tokens.stdev is missing"),
+    ({"output_tokens": {"dist": "normal"}}, "workload.output_tokens.mean is missing"),
+    ({"output_tokens": 0}, "workload.output_tokens=0"),
+    ({"input_tokens": 200_001}, "from 16 to 200000"),
+    ({"prefix_tokens": 4}, "workload.prefix_tokens=4"),
+    ({"prefix_tokens": 64, "prefix_groups": 0}, "workload.prefix_groups=0"),
+    ({"turns": 0}, "workload.turns=0"),
+    ({"turns": 65}, "workload.turns=65"),
+    ({"think_s": 1.0}, "add workload.turns=4"),
+    ({"turns": 2, "think_s": -1.0}, "workload.think_s=-1"),
+    ({"turns": 2, "source": "fixed", "text": "a"}, "has no conversations"),
+    ({"turns": 2, "source": "random", "input_tokens": 64}, "has no conversations"),
+    ({"turns": 2, "engine": {"api": "completions"}}, "set engine.api=chat"),
+    ({"turns": 2, "load": {"kind": "open"}}, "no open loop"),
+    ({"turns": 2, "load": {"requests": 3}}, "give a multiple of workload.turns=2"),
+    ({"turns": 2, "load": {"requests": 4}, "source": "jsonl", "path": "x.jsonl"}, "leave load.requests out"),
+    ({"turns": 4, "load": {"requests": 4, "concurrency": 2}}, "ask for at least 8"),
+    ({"turns": 4, "load": {"requests": 8, "concurrency": 2}, "think_s": 0.5}, ""),
+    ({"input_tokens": 64, "output_tokens": {"dist": "uniform", "min": 1, "max": 9}, "prefix_tokens": 64}, ""),
+]
+
+
+@pytest.mark.parametrize(("workload", "said"), REFUSED, ids=range(len(REFUSED)))
+def test_workloads_that_cannot_be_meant_are_refused(workload: dict, said: str) -> None:
+    """One sentence that names the key and what to change."""
+    told = refusal(**workload)
+    assert said in told
+    assert bool(told) == bool(said)
 
 
 @pytest.mark.parametrize("body", [{"n": 2}, {"sampling_params": {"n": 2}}, {"stream": False}, {"stream": None}])

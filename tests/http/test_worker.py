@@ -36,7 +36,7 @@ Answerer = Callable[[dict[str, Any]], Any]
 
 def shard(url: str, **changes: Any) -> Shard:
     """A small Shard against `url`."""
-    plain_shard = Shard(0, 1, 4, PLAN, "p1", url, "chat", "m", 0.0, LIMITS, IDENTITY_VALUES)
+    plain_shard = Shard(0, 1, 4, PLAN, "p1", (url,), "chat", "m", 0.0, LIMITS, IDENTITY_VALUES)
     return replace(plain_shard, **changes)
 
 

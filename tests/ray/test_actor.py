@@ -83,7 +83,7 @@ def test_a_launch_from_start_to_stop(actor: Callable[..., Any], tmp_path: Path) 
     rows = eventually(lambda: ask(handle, "telemetry"))
     assert {row["name"] for row in rows} == {"sglang:num_running_reqs"}
     assert json.loads(rows[0]["labels"]) == {"tp_rank": "0"}
-    assert "api_key" not in ask(handle, "info")
+    assert "api_key" not in ask(handle, "infos")[endpoint["url"]]
     assert ask(handle, "provenance")["packages"]["ray"] == ray.__version__
     assert ask(handle, "stop") == {"clean": True, "left": []}
     assert all(is_gone(pid) for pid in pids_in(tmp_path / "pids"))
@@ -153,7 +153,7 @@ def test_the_keys_variable_must_be_set(actor: Callable[..., Any]) -> None:
 def test_an_external_server_is_only_asked(actor: Callable[..., Any]) -> None:
     """What is not ours is neither started nor stopped; it gets the key, which is never returned."""
     ours = ask(actor(), "start")
-    fields = {"engine": "external", "url": ours["url"] + "/v1/", "api_key_env": "TEST_KEY", "env": {}}
+    fields = {"engine": "external", "urls": (ours["url"] + "/v1/",), "api_key_env": "TEST_KEY", "env": {}}
     outside = actor(fields)
     endpoint = ask(outside, "start")
     assert endpoint["ok"], endpoint
@@ -167,7 +167,7 @@ def test_an_external_server_is_only_asked(actor: Callable[..., Any]) -> None:
 def test_an_external_server_that_is_not_there(actor: Callable[..., Any]) -> None:
     """Nothing at the address is told at once, with the address."""
     began_s = time.monotonic()
-    told = ask(actor({"engine": "external", "url": "http://127.0.0.1:9", "env": {}}), "start")
+    told = ask(actor({"engine": "external", "urls": ("http://127.0.0.1:9",), "env": {}}), "start")
     assert told["ok"] is False
     assert "nothing answers at http://127.0.0.1:9" in told["reason"]
     assert time.monotonic() - began_s < 30

@@ -73,3 +73,46 @@ def test_kinds_stay_even() -> None:
     made = planned(WORKLOAD, tuple(builtin()), 1, None)
     counts = Counter(made.prompt(seq).kind for seq in range(240))
     assert set(counts.values()) == {30}
+
+
+def test_each_request_asks_for_its_own_tokens() -> None:
+    """Drawn lengths are the same for every variant of a block, others in another block, and stand in the payload."""
+    workload = Workload(
+        name="w", source="builtin", output_tokens={"dist": "lognormal", "mean": 300, "stdev": 150, "max": 512}
+    )
+    found = tuple(builtin())
+    made, same, other = (planned(workload, found, block, None) for block in (0, 0, 1))
+    asked = [payload(made, seq, "chat", "m")["max_tokens"] for seq in range(500)]
+    assert asked == [made.tokens(seq) for seq in range(500)] == [same.tokens(seq) for seq in range(500)]
+    assert asked != [other.tokens(seq) for seq in range(500)]
+    assert len(set(asked)) > 100
+    assert max(asked) == 512
+    assert payload(made, 7, "generate", "m")["sampling_params"]["max_new_tokens"] == asked[7]
+    assert planned(WORKLOAD, found, 0, None).tokens(9) == WORKLOAD.max_tokens
+
+
+def chats(*lengths: int, requests: int | None = None) -> Plan:
+    """Conversations of so many turns each."""
+    asked = [[{"role": "user", "content": f"{k}.{turn}"} for turn in range(turns)] for k, turns in enumerate(lengths)]
+    prompts = tuple(Prompt(f"c{k}", "chat", (said[0],), tuple(said[1:])) for k, said in enumerate(asked))
+    return Plan(prompts, 8, True, 0.0, 0, requests=requests, turns=max(lengths))
+
+
+def test_conversations_number_their_turns() -> None:
+    """A stream takes whole conversations; a shorter one leaves numbers out; a bound cuts the last."""
+    plan = chats(3, 1, 2)
+    assert list(itertools.islice(shard(plan, 2, 1, 0), 4)) == [0, 3, 6, 9]
+    assert [list(plan.conversation(first)) for first in (0, 3, 6, 9)] == [[0, 1, 2], [3], [6, 7], [9, 10, 11]]
+    assert plan.prompt(2).id == "c0"
+    assert plan.prompt(11).id == "c0#2"
+    assert list(shard(chats(3, 3, requests=4), 1, 1, 0)) == [0, 3]
+    assert list(chats(3, 3, requests=4).conversation(3)) == [3]
+
+
+def test_history_stands_behind_the_first_question() -> None:
+    """What was said comes in order, the next question last; a numbered opening is part of what is sent back."""
+    plan = chats(2)
+    said = ({"role": "assistant", "content": "a"}, plan.prompt(0).later[0])
+    assert [one["content"] for one in payload(plan, 1, "chat", "m", said)["messages"]] == ["0.0", "a", "0.1"]
+    later = payload(plan, 3, "chat", "m", said)["messages"]
+    assert later[0]["content"].startswith("Reading no. 2.")

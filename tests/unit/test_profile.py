@@ -3,6 +3,7 @@
 import argparse
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import server.sim
 from server.sim import flags, profile
+from server.sim.answer import pages
 from server.sim.engine import Engine, Generation, Pace
 from server.sim.settings import Settings, resolve
 
@@ -240,6 +242,19 @@ def test_prefix_cache_and_flush() -> None:
     engine.add(third)
     run_out(engine)
     assert [*cached, third.cached] == [0, 99, 0]
+
+
+def test_a_prompt_that_begins_as_another_ended_is_known_so_far() -> None:
+    """Whole pages of prompt and answer are found again; what differs from there on is not."""
+    engine = engine_for("baseline", cache=True)
+    turns = ["q" * 600, "q" * 600 + "a" * 400 + "q" * 600, "p" + "q" * 600]
+    known = []
+    for id, (prompt, answer) in enumerate(zip(turns, ["a" * 400, "", ""], strict=True)):
+        one = replace(generation(id), prompt_tokens=len(prompt) // 4, key=id, pages=pages(prompt + answer))
+        engine.add(one)
+        run_out(engine)
+        known.append(one.cached)
+    assert known == [0, 192, 0]  # of 250 tokens that were said before, the whole pages
 
 
 def test_aborted_requests_get_nothing_more() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loadgen import prompts
+from loadgen import files, prompts
 from loadgen.config import Config, Engine, Workload
 from loadgen.errors import ConfigError
 
@@ -98,13 +98,13 @@ def conversation(number: int, size: int = 10) -> dict[str, object]:
 @pytest.mark.parametrize("pieces", [7, 64, 1 << 20])
 def test_sharegpt_cut_off_file_gives_its_whole_records(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records are read one by one, whatever the size of the reads; the cut one is left out with a warning."""
-    monkeypatch.setattr(prompts, "READ_CHARS", pieces)
+    monkeypatch.setattr(files, "READ_CHARS", pieces)
     whole = json.dumps([conversation(i, 50 * i) for i in range(9)], indent=1)
     warnings: list[str] = []
-    assert len(list(prompts.from_sharegpt(io.StringIO(whole), "f", warnings))) == 9
+    assert len(list(files.from_sharegpt(io.StringIO(whole), "f", warnings))) == 9
     assert warnings == []
     cut = whole[: whole.index("question 6") + 20]
-    found = list(prompts.from_sharegpt(io.StringIO(cut), "f", warnings))
+    found = list(files.from_sharegpt(io.StringIO(cut), "f", warnings))
     assert [prompt.id for prompt in found] == [f"sharegpt-c{i}" for i in range(6)]
     assert "cut off" in warnings[0]
 
@@ -122,6 +122,28 @@ def test_sharegpt_skips_what_no_person_asked(tmp_path: Path) -> None:
         prompts.load(Workload(name="w", source="sharegpt", path=str(path)))
     with pytest.raises(ConfigError, match="cannot be read"):
         prompts.load(Workload(name="w", source="sharegpt", path=str(tmp_path / "none.json")))
+
+
+def test_turns_of_files(tmp_path: Path) -> None:
+    """What people said is asked turn by turn, at most so many; the file's answers are left out, an opening is kept."""
+    said = [("system", "s"), ("user", "u1"), ("assistant", "a1"), ("user", "u2"), ("user", "u3")]
+    messages = [{"role": role, "content": content} for role, content in said]
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"messages": messages}) + '\n"one"\n')
+    for turns, asked in [(1, []), (2, ["u2"]), (9, ["u2", "u3"])]:
+        (chat, single), _ = prompts.load(Workload(name="w", source="jsonl", path=str(path), turns=turns))
+        assert [message["content"] for message in chat.later] == asked
+        assert [message["content"] for message in chat.messages] == (
+            ["s", "u1"] if asked else [content for _, content in said]
+        )
+        assert single.later == ()
+    turned = [("human", "h1"), ("gpt", "g1"), ("human", "h2"), ("gpt", "g2"), ("human", " "), ("human", "h4")]
+    path.write_text(json.dumps([{"conversations": [{"from": who, "value": text} for who, text in turned]}]))
+    for turns, asked in [(1, []), (9, ["h2"])]:
+        (chat,), _ = prompts.load(Workload(name="w", source="sharegpt", path=str(path), turns=turns))
+        assert chat.text == "h1"
+        assert [message["content"] for message in chat.later] == asked
+        assert prompts.turns((chat,)) == 1 + len(asked)
 
 
 def test_warm_up_is_of_its_own() -> None:
@@ -146,5 +168,7 @@ def test_digest_follows_what_is_asked() -> None:
         {"seed": 1},
         {"ignore_eos": False},
         {"body": {"top_p": 1}},
+        {"output_tokens": {"dist": "uniform", "min": 1, "max": 512}},
+        {"think_s": 1.0},
     ):
         assert prompts.digest(replace(base, workload=replace(base.workload, **change)), texts) != digest

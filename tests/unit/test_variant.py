@@ -13,6 +13,7 @@ from server.variant import (
     argv,
     check,
     contradictions,
+    contradictions_of_all,
     environment,
     missing_keys,
     shown_environment,
@@ -313,3 +314,18 @@ def test_what_is_not_told_is_not_proven() -> None:
         "enable_flashinfer_allreduce_fusion",
     ]
     assert contradictions(TOPK4_V1, None, 100) == ([], open_flags)
+
+
+def test_each_of_several_servers_is_held_against_the_variant() -> None:
+    """A contradiction names its server; what none tells is said once; the requests in flight are shared out."""
+    told, silent = info_of(BASELINE), info_of(BASELINE)
+    silent.pop("attention_backend")
+    assert contradictions_of_all(BASELINE, {"a": told}, 100) == contradictions(BASELINE, told, 100)
+    capped = {**told, "max_running_requests": 60}
+    assert contradictions_of_all(BASELINE, {"a": capped, "b": told}, 120) == ([], [])
+    wrong, quiet = contradictions_of_all(BASELINE, {"a": capped, "b": silent}, 122)
+    assert wrong == [Contradiction("a: max_running_requests", "at least 61", 60)]
+    assert quiet == ["b: attention_backend"]
+    _, quiet = contradictions_of_all(BASELINE, {"a": silent, "b": None}, 1)
+    assert "attention_backend" in quiet
+    assert "b: speculative_algorithm" in quiet
