@@ -11,6 +11,7 @@ from rows import NS_PER_MS, health
 
 from loadgen import calibrate, capacity
 from loadgen.capacity import Capacity
+from loadgen.errors import StorageError
 from loadgen.exactness import DISTURBED, GAVE_UP, HELD, MISSED, Asked, Try, bound_ms, tried
 from loadgen.store import write_json
 
@@ -172,6 +173,15 @@ def test_a_figure_of_another_machine_or_time_is_not_used(kept: Capacity, told: s
     assert found is None
     assert why.startswith(told)
     assert "python -m loadgen.calibrate" in why
+
+
+def test_a_place_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One sentence with the file's name; exit 5."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(StorageError, match="capacity-") as refused:
+        capacity.remember(figure(), [])
+    assert refused.value.exit_code == 5
 
 
 @pytest.mark.parametrize("content", [[], {}, {"events_per_s": 1}, {**dataclasses.asdict(figure()), "machine": 3}])
