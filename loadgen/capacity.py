@@ -49,14 +49,20 @@ class Capacity:
 
 def machine() -> dict[str, str]:
     """What a figure holds for: this host, its processor, Python and the packages of the hot path."""
-    versions = {name: metadata.version(name) for name in PACKAGES}
     return {
         "host": socket.gethostname(),
         "cpu": _cpu_model(),
         "cores": str(os.cpu_count()),
         "python": platform.python_version(),
-        **versions,
+        **{name: _version(name) for name in PACKAGES},
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"  # a checkout on the path
 
 
 def _cpu_model() -> str:

@@ -120,12 +120,24 @@ def test_what_is_not_the_workers_limit_is_told_as_at_least(fault: Callable[[Try]
 
 
 def test_one_disturbed_try_does_not_decide() -> None:
-    """Two tries that agree do, and the search ends with its time."""
-    tries = iter([late(GOOD), GOOD, GOOD])
-    levels = calibrate.search(
-        lambda rate: GOOD if rate < calibrate.START_PER_S else next(tries), iter([True, False]).__next__
-    )
-    assert [level.outcome for level in levels] == [HELD, HELD]
+    """Two tries that agree do."""
+    busy = dataclasses.replace(late(GOOD), waited_share=0.1)
+    tries = iter([busy, GOOD, late(GOOD), busy])
+    level = calibrate._level(16_000.0, 1.0, lambda _: next(tries), lambda: True)
+    assert (level.outcome, len(level.tries)) == (DISTURBED, 4)
+    tries = iter([busy, GOOD, GOOD])
+    assert calibrate._level(16_000.0, 1.0, lambda _: next(tries), lambda: True).outcome == HELD
+
+
+def test_the_search_ends_with_its_time() -> None:
+    """A level that was cut off says nothing; what held before is a lower bound."""
+    time_left = iter([True, True, True, False, False])
+    levels = calibrate.search(worker(1e9, late), lambda: next(time_left))
+    assert [level.events_per_s for level in levels] == [calibrate.IDLE_PER_S, calibrate.START_PER_S]
+    best = calibrate.found(levels, {}, datetime.now(UTC))
+    assert best is not None
+    assert best.at_least
+    assert "nothing higher was tried" in calibrate.ending(levels, best)
 
 
 def test_a_machine_that_holds_nothing_has_no_capacity() -> None:
