@@ -68,7 +68,7 @@ def test_a_clean_point_is_valid_and_prints_its_margins() -> None:
         ({"worker_cpu_p95": 0.81}, "worker_cpu_p95"),
         ({"worker_cpu_p95": None}, "worker_cpu_p95"),
         ({"capacity_share": 0.71}, "capacity_share"),
-        ({"in_step": 0.31}, "in_step"),
+        ({"in_step": 0.51}, "in_step"),
         ({"gc_pause_max_ms": 21.0}, "gc_pause_max"),
         ({"descriptors_share": 0.81}, "descriptors"),
         ({"contradictions": (("speculative_eagle_topk", 1, 4),)}, "server"),
