@@ -71,13 +71,13 @@ def search(attempt: Callable[[float], Try], more: Callable[[], bool]) -> list[Le
     """Try levels until one that holds stands near below one that does not, or `more` says that the time is over."""
     idle = tuple(attempt(IDLE_PER_S) for _ in range(IDLE_TRIES))
     levels = [Level(IDLE_PER_S, bound_ms(idle), idle)]
-    rate: float | None = START_PER_S if levels[0].outcome == HELD else None
+    rate: float | None = START_PER_S if levels[0].outcome != MISSED else None
     while rate is not None and more():
         level = _level(rate, levels[0].bound_ms, attempt, more)
         if level.outcome == DISTURBED and len(level.tries) < TRIES_MAX:
             break  # its time was over, it says nothing
         levels.append(level)
-        rate = _next(levels)
+        rate = _next(levels[1:])
     return levels
 
 
@@ -89,9 +89,9 @@ def _level(rate: float, bound: float, attempt: Callable[[float], Try], more: Cal
 
 
 def _next(levels: Sequence[Level]) -> float | None:
-    """The level to try next, None where the search is over."""
-    low = max(level.events_per_s for level in levels if level.outcome == HELD)
-    high = min((level.events_per_s for level in levels if level.outcome != HELD), default=None)
+    """The level to try next after these, above the idle one; None where the search is over."""
+    low = max((level.events_per_s for level in levels if level.outcome == HELD), default=IDLE_PER_S)
+    high = min((level.events_per_s for level in levels if level.events_per_s > low), default=None)
     if high is None:
         return 2 * low if 2 * low <= CEILING_PER_S else None
     return math.sqrt(low * high) if high / low > NEAR else None

@@ -140,6 +140,18 @@ def test_the_search_ends_with_its_time() -> None:
     assert "nothing higher was tried" in calibrate.ending(levels, best)
 
 
+def test_a_busy_moment_at_the_start_does_not_end_the_search() -> None:
+    """One of three idle tries was left alone: the levels above are tried all the same."""
+    busy = dataclasses.replace(late(GOOD), waited_share=0.1)
+    idle = iter([GOOD, busy, busy])
+    levels = calibrate.search(
+        lambda rate: next(idle) if rate == calibrate.IDLE_PER_S else worker(20_000.0, late)(rate), lambda: True
+    )
+    best = calibrate.found(levels, {}, datetime.now(UTC))
+    assert best is not None
+    assert 17_000 < best.events_per_s <= 20_000
+
+
 def test_a_machine_that_holds_nothing_has_no_capacity() -> None:
     """A worker whose core is full at the lowest level: no figure."""
     levels = calibrate.search(lambda _: dataclasses.replace(GOOD, worker_cpu=0.95), lambda: True)
