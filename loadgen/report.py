@@ -127,6 +127,9 @@ def _notes(points: list[Point]) -> Iterable[Text]:
     quiet = {finding["measured"] for finding in findings if finding["rule"] == "not_proven"}
     if quiet:
         yield Text(clean(f"not proven, because the server does not tell: {', '.join(sorted(quiet))}"), overflow="fold")
+    unknown = {f["note"].strip() for f in findings if f["rule"] == "capacity_share" and f["measured"] is None}
+    if told := "; ".join(sorted(unknown - {""})):
+        yield Text(clean(f"capacity of a worker unknown: {told}"), style="dim", overflow="fold")
     for point in points:
         yield from reasons(point)
 

@@ -23,7 +23,7 @@ from loadgen.trace import Trace
 NS = 1_000_000_000
 BEAT_S = 1.0  # how often the board hears of a worker, and rows and health are handed on
 BOARD_SILENCE_S_MAX = 5.0  # no answer for so long means that nobody is listening: stop
-ROWS_AT_ONCE = 8  # handed to `write` before the loop gets its turn
+ROWS_AT_ONCE = 2  # handed to `write` before the loop gets its turn: 0.15 ms of a response of 512 events
 TIMER_EARLY_S = 0.002  # a timer may fire so much too early
 
 Tell = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -137,6 +137,7 @@ class Run:
             failed=tally.failed,
             cut=tally.cut,
             unsent=len(left),
+            start_ns=self._start_ns,
         )
 
     async def _guarded(self, part: Coroutine[Any, Any, None]) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from loadgen import cluster
+from loadgen import cluster, trial
 from loadgen.__main__ import main
 from loadgen.dataset import point_files, read_dataset, read_json, read_ledger
+from loadgen.interrupt import signals
 
 TINY = ["+variant=baseline", "engine=sim", "engine.sim_speed=8", "workload.max_tokens=48", "output.quiet=true"]
 
@@ -44,6 +45,16 @@ def test_texts_are_kept_only_when_asked(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("not/**/text.jsonl"))
     hashes = [read_dataset(tmp_path / name)["answer_sha256"].to_pylist() for name in ("kept", "not")]
     assert hashes[0] == hashes[1]
+
+
+def test_one_try_of_the_calibration() -> None:
+    """A worker, its board and its files against the null server: every event has both its stamps."""
+    with signals() as stop, trial.null_server() as address:
+        one = trial.attempt(address, 4000.0, stop)
+    assert 3000 < one.events_per_s < 5000
+    assert 0 <= one.stamp_p50_ms <= one.stamp_p99_ms <= one.stamp_max_ms
+    assert one.ttft_p99_ms > 0
+    assert 0 < one.worker_cpu < 1.5
 
 
 def test_resume_measures_only_what_is_missing(
