@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pytest
 from running import Ended
 
 FAST = ("+variant=baseline", "engine=sim", "engine.sim_speed=30", "workload.max_tokens=64")
@@ -43,6 +44,7 @@ def test_two_rates_of_one_server(cli: Callable[..., Ended]) -> None:
     assert "concur" not in ended.out
 
 
+@pytest.mark.slow
 def test_a_trace_is_replayed_whole(cli: Callable[..., Ended], tmp_path: Path) -> None:
     """Its requests, its lengths, its times; a run that is done is resumed by skipping it."""
     path = tmp_path / "trace.jsonl"

@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 
 from running import faulty_python
 
+pytestmark = pytest.mark.slow
 FAST = ("workload.max_tokens=128", "load.window_s=3", "output.quiet=true")
 SIM = ("+variant=baseline", "engine=sim", "engine.sim_speed=20", *FAST)
 # What a busy neighbour of the test machine can cause beside the fault that is meant.
