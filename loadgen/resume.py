@@ -1,5 +1,6 @@
 """Going on after an interruption: which folder holds the same question, and which of its Points are VALID already."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,9 +18,18 @@ Key = tuple[str, str, int, int | None, float | None]
 
 
 def question(runs: Sequence[tuple[Config, Path]]) -> list[dict[str, Any]]:
-    """What a command asks, as plain values: every run's configuration and its folder below the root."""
-    values = [{"folder": str(folder), "config": {**as_dict(conf), "resume": False}} for conf, folder in runs]
+    """What a command asks, as plain values: every run's configuration, its files and its folder below the root."""
+    values = [
+        {"folder": str(folder), "config": {**as_dict(conf), "resume": False}, "files": _files(conf)}
+        for conf, folder in runs
+    ]
     return list(json.loads(json.dumps(values)))  # as it will be read back
+
+
+def _files(conf: Config) -> dict[str, str]:
+    """A hash of every file that the configuration names and that decides what is measured."""
+    names = (conf.workload.path, conf.load.trace, conf.engine.profile)
+    return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in names if name}
 
 
 def remember(root: Path, asked: list[dict[str, Any]], command: str) -> None:
@@ -37,7 +47,9 @@ def find(root: Path, chosen: bool, asked: list[dict[str, Any]]) -> Path:
         if place.is_file() and read_json(place)["runs"] == asked:
             return place.parent
     where = root if chosen else root.parent.parent
-    raise ConfigError(f"{where} holds no run with this same configuration; run it once without resume=true")
+    raise ConfigError(
+        f"{where} holds no run with this same configuration and these same files; run it once without resume=true"
+    )
 
 
 def done(root: Path) -> set[Key]:

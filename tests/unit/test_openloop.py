@@ -87,6 +87,26 @@ def test_who_waited_for_a_place_is_no_delay_of_the_client() -> None:
     assert found.achieved_per_s == found.offered_per_s == pytest.approx(280 / 30)
 
 
+def test_overload_of_the_places_is_told_as_such() -> None:
+    """What piles up before load.max_in_flight may be the bound's doing, not the server's."""
+    rows = [{**one, "refill_ns": 100} for one in queued(20, 15, 1)]
+    (told,) = [one for one in verdict.judge(replace(GOOD, open=of(rows))).reasons if one.rule == "overload"]
+    assert "can serve with load.max_in_flight requests at once" in told.advice
+    assert "raise load.max_in_flight or lower load.rate (its tokens were" in told.advice
+
+
+def test_a_slow_client_is_not_the_servers_overload() -> None:
+    """A thousand sent of three thousand a second, each answered in 3 ms: late, and no more than that."""
+    rows = [asked(i, i / 1000, 0.003, 0.001, planned_ns=i * S // 3000) for i in range(6000)]
+    never = {"sent_ns": None, "outcome": "unsent", "chunk_ns": [], "done_ns": None, "output_tokens": None}
+    left = [row(6000 + i, planned_ns=2 * S + i * S // 3000, **{**CAME, **never}) for i in range(12_000)]
+    found = of([*rows, *left], (1, 6))
+    assert not found.growing
+    told = {one.rule: one.advice for one in verdict.judge(replace(GOOD, open=found)).reasons}
+    assert set(told) == {"rate_held", "lateness_p99"}
+    assert "max_in_flight" not in told["rate_held"]
+
+
 @pytest.mark.parametrize(("unsent", "ok"), [(0, True), (1, True), (2, True), (4, False)])
 def test_the_rate_is_held_or_not(unsent: int, ok: bool) -> None:
     """More than one in a hundred not sent is another rate than was asked for; one may fall over the edge."""
