@@ -16,10 +16,9 @@ from typing import NamedTuple, TextIO
 import numpy as np
 
 from loadgen.arrivals import NS_PER_S, Process, Replay
-from loadgen.config import Level, Load, levels
+from loadgen.config import LEVEL_S_MAX, Level, Load, levels
 from loadgen.errors import ConfigError
 
-SPAN_S_MAX = 86_400.0  # of a replay, as of a window; a trace of months is replayed in part, or faster
 TOKENS_MAX = 1_000_000  # of one question or answer; more is no length but a broken line
 ROW = np.dtype([("at_s", "f8"), ("input_tokens", "i4"), ("output_tokens", "i4")])  # a Came
 COLUMNS = {
@@ -55,7 +54,7 @@ def load(name: str) -> tuple[Replay, tuple[str, ...]]:
         )
     left_out = len(came) - len(kept)
     warnings = [f"load.trace={name}: {left_out} requests without an answer were left out"] if left_out else []
-    # Floats until they are known to be no longer than SPAN_S_MAX.
+    # Floats until they are known to be no longer than LEVEL_S_MAX.
     at_ns = np.rint((kept["at_s"] - kept["at_s"][0]) * NS_PER_S)
     return Replay(at_ns, kept["input_tokens"], kept["output_tokens"]), tuple(warnings)
 
@@ -96,9 +95,9 @@ def _check_span(asked: Load, level: Level) -> None:
         raise ConfigError(
             f"load.trace={asked.trace}: all its requests come at once, which is no rate; replay more of them, or slower"
         )
-    if span_s > SPAN_S_MAX:
+    if span_s > LEVEL_S_MAX:
         raise ConfigError(
-            f"load.trace={asked.trace} takes {span_s / 3600:.3g} hours, at most {SPAN_S_MAX / 3600:.0f} can be "
+            f"load.trace={asked.trace} takes {span_s / 3600:.3g} hours, at most {LEVEL_S_MAX / 3600:.0f} can be "
             "replayed: ask for its first ones by load.requests=N, or raise load.trace_speed"
         )
 
