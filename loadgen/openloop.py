@@ -13,7 +13,7 @@ import numpy as np
 
 from loadgen.margin import Finding
 from loadgen.record import Outcome
-from loadgen.series import NS_PER_S, Columns, tokens_between
+from loadgen.series import NS_PER_S, Columns, failures, tokens_between
 
 LATENESS_P99_MS_MAX = 10.0  # of requests that had no place to wait for: more is the client's own delay
 RATE_HELD_MIN = 0.99  # below, the rate that was asked for was not what came
@@ -57,20 +57,22 @@ class OpenFacts:
 def open_facts(cols: Columns, start_ns: float, end_ns: float, whole_run: bool) -> OpenFacts:
     """The facts of an open loop's rows in [start, end); of a whole run all rows count, and nothing can pile up."""
     planned, sent = cols["planned_ns"].astype(np.float64), cols["sent_ns"].astype(np.float64)
+    # What failed before its first byte was tried when it was due: the failed share tells of it.
+    tried = np.where(np.isnan(sent) & failures(cols), planned, sent)
     due = np.full(len(planned), True) if whole_run else _within(planned, start_ns, end_ns)
-    out = ~np.isnan(sent) if whole_run else _within(sent, start_ns, end_ns)
+    out = ~np.isnan(tried) if whole_run else _within(tried, start_ns, end_ns)
     length_s = (end_ns - start_ns) / NS_PER_S
     waited = ~np.isnan(cols["refill_ns"].astype(np.float64))
     opening = np.nan_to_num(cols["connect_ns"].astype(np.float64))
-    late_ms = ((sent - planned - opening) / NS_PER_MS)[out & ~waited]
+    late_ms = ((sent - planned - opening) / NS_PER_MS)[out & ~waited & ~np.isnan(sent)]
     return OpenFacts(
         lateness_p99_ms=float(np.quantile(late_ms, 0.99)) if len(late_ms) else None,
         waited=int((out & waited).sum()),
         offered_per_s=rate_per_s(planned[due], None if whole_run else length_s),
-        achieved_per_s=rate_per_s(sent[out], None if whole_run else length_s),
+        achieved_per_s=rate_per_s(tried[out], None if whole_run else length_s),
         missing=None if whole_run else int(due.sum() - out.sum()),
         served_per_s=_served_per_s(cols, start_ns, end_ns),
-        burst=burst(sent[out]),
+        burst=burst(tried[out]),
         cut=0 if whole_run else int((out & (cols["outcome"] == Outcome.CUT)).sum()),
         **({} if whole_run or length_s <= 0 else _pile(cols, start_ns, end_ns)),
     )

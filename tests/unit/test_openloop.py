@@ -117,6 +117,17 @@ def test_the_rate_is_held_or_not(unsent: int, ok: bool) -> None:
     assert ("rate_held" not in {reason.rule for reason in verdict.judge(facts).reasons}) is ok
 
 
+@pytest.mark.parametrize("whole_run", [False, True])
+def test_a_refused_connection_is_no_rate_that_was_not_held(whole_run: bool) -> None:
+    """The client tried in time; that the server took none of a tenth of them is the failed share's to tell."""
+    rows = [asked(i, 2 + i / 10) for i in range(300)]
+    refused = {"sent_ns": None, "outcome": "connect", "chunk_ns": [], "done_ns": 3 * S, "output_tokens": None}
+    rows[::10] = [row(i, planned_ns=round((2 + i / 10) * S), **{**CAME, **refused}) for i in range(0, 300, 10)]
+    found = open_facts(arrays(rows, (2 * S, 32 * S)), 2 * S, 32 * S, whole_run)
+    assert found.achieved_per_s == pytest.approx(10, rel=0.01)
+    assert not verdict.judge(replace(GOOD, open=found, whole_run=whole_run)).reasons
+
+
 def test_a_whole_run_is_judged_by_its_spans() -> None:
     """Sent over twice the time that was planned: half the rate."""
     rows = [asked(i, i / 5, planned_ns=i * S // 10) for i in range(50)]
