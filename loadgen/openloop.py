@@ -55,7 +55,10 @@ class OpenFacts:
 
 
 def open_facts(cols: Columns, start_ns: float, end_ns: float, whole_run: bool) -> OpenFacts:
-    """The facts of an open loop's rows in [start, end); of a whole run all rows count, and nothing can pile up."""
+    """The facts of an open loop's rows in [start, end); of a whole run all rows count.
+
+    What piled up in a whole run is told of the time in which its requests came, and not judged: it ends at the last.
+    """
     planned, sent = cols["planned_ns"].astype(np.float64), cols["sent_ns"].astype(np.float64)
     # What failed before its first byte was tried when it was due: the failed share tells of it.
     tried = np.where(np.isnan(sent) & failures(cols), planned, sent)
@@ -74,7 +77,7 @@ def open_facts(cols: Columns, start_ns: float, end_ns: float, whole_run: bool) -
         served_per_s=_served_per_s(cols, start_ns, end_ns),
         burst=burst(tried[out]),
         cut=0 if whole_run else int((out & (cols["outcome"] == Outcome.CUT)).sum()),
-        **({} if whole_run or length_s <= 0 else _pile(cols, start_ns, end_ns)),
+        **(_pile(cols, *_came_in(planned)) if whole_run else _pile(cols, start_ns, end_ns)),
     )
 
 
@@ -112,6 +115,8 @@ def _pile(cols: Columns, start_ns: float, end_ns: float) -> dict[str, Any]:
     L^2 c / n; c is 1 for Poisson arrivals of equal requests, else the squared coefficients of variation of the gaps and
     of the durations (M/G/infinity, whose autocovariance adds up to L E[D^2] / E[D]).
     """
+    if end_ns <= start_ns:
+        return {}
     came, done = _came(cols), cols["done_ns"].astype(np.float64)
     inside = np.flatnonzero(_within(came, start_ns, end_ns))
     edges = np.linspace(start_ns, end_ns, 4)
@@ -133,6 +138,11 @@ def _pile(cols: Columns, start_ns: float, end_ns: float) -> dict[str, Any]:
         "still_growing": thirds[0] < thirds[1] < thirds[2],
         "ttft_ms": tuple(medians),
     }
+
+
+def _came_in(planned: np.ndarray) -> tuple[float, float]:
+    """From the first to the last request's time (ns); (0, 0) where there is none."""
+    return (float(np.nanmin(planned)), float(np.nanmax(planned))) if len(planned) else (0.0, 0.0)
 
 
 def _came(cols: Columns) -> np.ndarray:
@@ -184,7 +194,7 @@ def _overload(f: OpenFacts, whole_run: bool) -> list[Finding]:
     note = ", if in flight and TTFT rise beyond chance"
     if f.growing and f.ttft_ms is not None:
         first, last = ("for ever" if ms == np.inf else f"{ms:.0f} ms" for ms in f.ttft_ms)
-        note = f"; the first token took {first} in the window's first third, {last} in its last"
+        note = f"; the first token took {first} in the first third of the time, {last} in the last"
     ok = None if whole_run else not f.growing
     return [Finding("overload", f.piled_up, PILED_UP_MAX, "share", ok, advice, note=note)]
 

@@ -137,6 +137,17 @@ def test_a_whole_run_is_judged_by_its_spans() -> None:
     assert "rate_held" in {reason.rule for reason in verdict.judge(facts).reasons}
 
 
+def test_what_piled_up_in_a_whole_run_is_told_and_not_judged() -> None:
+    """A fixed count of twenty a second at a server of fifteen ends, and so does its backlog; the margin shows it."""
+    found = open_facts(arrays(queued(20, 15), (0, 0)), 0, 45 * S, True)
+    judged = verdict.judge(replace(GOOD, open=found, whole_run=True))
+    assert not judged.reasons
+    (told,) = [one for one in judged.margins if one.rule == "overload"]
+    assert told.ok is None
+    assert told.measured == pytest.approx(0.25, abs=0.1)
+    assert "in the window's" not in told.note
+
+
 def test_small_things() -> None:
     """The most in any tenth of a second; a rate needs two requests or a window."""
     assert burst(np.array([0, 0.05, 0.09, 0.1, 0.3]) * S) == 3
