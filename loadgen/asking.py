@@ -9,9 +9,12 @@ from loadgen import prompts
 from loadgen.bounds import choice, number
 from loadgen.config import Config, Workload, levels
 from loadgen.errors import ConfigError
-from loadgen.texts import GROUPS_MAX, INPUT_TOKENS_MAX, INPUT_TOKENS_MIN
+from loadgen.plan import sendable
+from loadgen.texts import CHARS_A_TOKEN, CHARS_MAX, GROUPS_MAX, INPUT_TOKENS_MAX, PREFIX_TOKENS_MIN
 
-OWN_FIELDS = frozenset({"max_tokens", "max_completion_tokens", "ignore_eos", "messages", "prompt", "text", "model"})
+OWN_FIELDS = frozenset(
+    {"max_tokens", "max_completion_tokens", "max_new_tokens", "ignore_eos", "messages", "prompt", "text", "model"}
+)
 OWN_FIELDS_FROM = "workload.max_tokens, workload.ignore_eos, the prompts or the server"
 TURNS_MAX = 64  # of the shipped texts no kind has many more
 
@@ -24,8 +27,12 @@ def check_workload(config: Config) -> None:
     number(config, "workload.temperature", 0, 10)
     if workload.source in ("jsonl", "sharegpt") and not workload.path:
         raise ConfigError(f"workload.source={workload.source} needs a file: add workload.path=FILE")
-    if workload.source == "fixed" and not workload.text:
+    if workload.source == "fixed" and not (workload.text or "").strip():
         raise ConfigError("workload.source=fixed needs the prompt: add workload.text='...'")
+    if workload.text and workload.source != "fixed":
+        raise ConfigError("workload.text is given but not asked: add workload.source=fixed, or set workload.text=null")
+    if not sendable(workload.text):
+        raise ConfigError("workload.text holds half of a character, which no request can carry; correct it")
     if workload.path and workload.source in ("builtin", "random", "fixed"):
         raise ConfigError("workload.path is given but not read: add workload.source=jsonl or workload.source=sharegpt")
     if workload.path and re.search(r"\.(pkl|pickle|npy|npz|pt|pth)$", workload.path, re.IGNORECASE):
@@ -53,8 +60,13 @@ def _check_lengths(workload: Workload) -> None:
 def _check_turns(config: Config) -> None:
     """Conversations and shared prefixes, where the rest of the configuration can have them."""
     workload, load = config.workload, config.load
-    number(config, "workload.prefix_tokens", INPUT_TOKENS_MIN, INPUT_TOKENS_MAX)
+    number(config, "workload.prefix_tokens", PREFIX_TOKENS_MIN, INPUT_TOKENS_MAX)
     number(config, "workload.prefix_groups", 1, GROUPS_MAX)
+    if (workload.prefix_tokens or 0) * workload.prefix_groups > (most := CHARS_MAX // CHARS_A_TOKEN):
+        raise ConfigError(
+            f"workload.prefix_tokens={workload.prefix_tokens} of workload.prefix_groups={workload.prefix_groups} are "
+            f"more than {most} tokens to hold; ask for shorter or fewer prefixes"
+        )
     number(config, "workload.turns", 1, TURNS_MAX)
     number(config, "workload.think_s", 0, 3600)
     if workload.think_s and workload.turns == 1:
@@ -95,11 +107,18 @@ def _check_counted_turns(config: Config) -> None:
 
 
 def _check_body(workload: Workload) -> None:
-    sampling = workload.body.get("sampling_params")
-    for fields in (workload.body, sampling if isinstance(sampling, dict) else {}):
+    sampling = workload.body.get("sampling_params") or {}
+    if not isinstance(sampling, dict):
+        raise ConfigError(f"workload.body.sampling_params={sampling}: give a mapping, as in {{top_p: 0.9}}")
+    for fields in (workload.body, sampling):
         if (fields.get("n") or 1) != 1:
             raise ConfigError("workload.body.n: one choice a request is measured; leave n out")
-    for name in OWN_FIELDS & set(workload.body):
-        raise ConfigError(f"workload.body.{name}: it comes from {OWN_FIELDS_FROM}; leave it out of the body")
+        for name in OWN_FIELDS & set(fields):
+            raise ConfigError(f"workload.body.{name}: it comes from {OWN_FIELDS_FROM}; leave it out of the body")
+    if not sendable(workload.body):
+        raise ConfigError(
+            "workload.body holds half of a character, NaN, a number of more than 64 bits or a key that is no text, "
+            "which no request can carry; correct it"
+        )
     if workload.body.get("stream", True) is not True:
         raise ConfigError("workload.body.stream=false: only streaming is measured; leave stream out")

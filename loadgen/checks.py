@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -108,7 +109,7 @@ def _check_urls(config: Config) -> None:
     for url in given:
         if "@" in url:
             raise ConfigError("engine.url holds a user or password; leave it out, and name a key by engine.api_key_env")
-        if not re.fullmatch(r"https?://[^/\s@,]+", url):
+        if not _is_address(url):
             raise ConfigError(
                 f"engine.url={url}: give scheme, host and port only, as in http://127.0.0.1:30000, "
                 "or a list of them as in engine.url=[http://a:1,http://b:1]"
@@ -117,6 +118,17 @@ def _check_urls(config: Config) -> None:
         raise ConfigError(f"engine.url={engine.url} names a server twice; name each once")
     if given and engine.kind != "external":
         raise ConfigError("engine.url is for a server that already runs: add engine=external, or leave engine.url out")
+
+
+def _is_address(url: str) -> bool:
+    """Whether it is scheme, host and, where it is given, a port that there is; nothing more."""
+    if not re.fullmatch(r"https?://[^/\s@,?#]+", url):
+        return False
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _check_model(config: Config) -> None:

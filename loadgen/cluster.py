@@ -18,6 +18,8 @@ from typing import Any
 # Set before Ray is imported: no usage reports, and an actor that reserves no GPU sees what the node has.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+# Ray starts its workers with niceness 15: every other program on the machine would go before our clocks and servers.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 import ray
 import ray.exceptions

@@ -32,15 +32,20 @@ def alone(worker: int) -> Iterator[None]:
 
     A thread of Ray's that waits for its turn on a busy core may hold the interpreter meanwhile, and the loop with it.
     """
-    own = [int(core) for core in os.environ.get(VARIABLE, "").split(",") if core]
-    before = os.sched_getaffinity(0)
-    if worker < len(own):
-        _move({own[worker]})
+    own, before = of(worker), os.sched_getaffinity(0)
+    if own is not None:
+        _move({own})
     try:
         yield
     finally:
-        if worker < len(own):
+        if own is not None:
             _move(before)
+
+
+def of(worker: int) -> int | None:
+    """The core that was spared for this worker, None where none was."""
+    own = [int(core) for core in os.environ.get(VARIABLE, "").split(",") if core]
+    return own[worker] if worker < len(own) else None
 
 
 def _move(where: set[int]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from loadgen.config import Load
 from loadgen.openloop import open_facts
-from loadgen.record import Outcome
+from loadgen.record import PROBE_S, Outcome
 from loadgen.series import (
     NS_PER_S,
     Columns,
@@ -19,7 +19,9 @@ from loadgen.series import (
     failures,
     held_mean,
     idle_spans,
+    in_step,
     is_open,
+    peak_events_per_s,
     series,
     whole_run_span,
 )
@@ -30,7 +32,7 @@ from loadgen.window import Window
 
 NS_PER_MS = 1e6
 REFILLS_FOR_P99 = 100
-BINS = 20  # ten in each half: enough for a standard error, more than one request in each of them
+BINS = 40  # twenty in each half: with ten, one request's begin in a bin too many hides a slow warm-up
 MSER_BINS = 20 * MSER_BATCH
 HEALTH_NAMES = ("t_ns", "duration_ns", "cpu_share", "gc_pause_max_ms", "descriptors", "descriptors_max")
 
@@ -76,14 +78,15 @@ def facts_of(
     concurrency: int | None,
     failed_share_max: float,
     short_share_max: float,
+    capacity_events_per_s: float | None = None,
     think_s: float = 0.0,
     **from_server: Any,
 ) -> Facts:
     """The facts of a Point: `cols` of requests.parquet, `health` of health.parquet, `window_ns` [start, end).
 
     No window is a whole run: its span is from the first request sent to the last output. `concurrency` is None in open
-    loop. `from_server` are the fields of Facts that rows cannot
-    tell: contradictions, not_proven, died, capacity_share.
+    loop. `capacity_events_per_s` is what calibration found for one worker. `from_server` are the fields of Facts that
+    rows cannot tell: contradictions, not_proven, died, and what is known of the capacity.
     """
     whole_run = window_ns is None
     counted = np.full(len(cols["outcome"]), True) if whole_run else cols["in_window"]
@@ -91,6 +94,7 @@ def facts_of(
     sent = counted & (cols["outcome"] != Outcome.UNSENT)
     held = held_mean(cols, *span_ns, think_s)
     good = sent & (cols["outcome"] == Outcome.OK)
+    peak = peak_events_per_s(cols, *span_ns)
     return Facts(
         requests=int(sent.sum()),
         failed=int((sent & failures(cols)).sum()),
@@ -100,11 +104,13 @@ def facts_of(
         failure=_failure(cols, sent),
         whole_run=whole_run,
         concurrency_held=held / concurrency if concurrency and held is not None else None,
+        in_step=in_step(cols, *span_ns, concurrency),
         **_refill(cols["refill_ns"][sent]),
         open=open_facts(cols, *span_ns, whole_run) if is_open(cols) else None,
+        capacity_share=peak / capacity_events_per_s if peak and capacity_events_per_s else None,
         chunks_per_read=_chunks_per_read(cols, sent),
         cached_share=cached_share(cols, good),
-        silence_s=_silence_s(cols, *span_ns),
+        silence_s=_silence_s(cols, *span_ns, think_s),
         window_s=(span_ns[1] - span_ns[0]) / NS_PER_S,
         **_times(cols, good),
         **_steadiness(cols, *span_ns),
@@ -142,14 +148,15 @@ def _times(cols: Columns, good: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _silence_s(cols: Columns, start_ns: float, end_ns: float) -> float | None:
+def _silence_s(cols: Columns, start_ns: float, end_ns: float, think_s: float) -> float | None:
     """The longest time in the window in which no request had an event; None without a window.
 
-    In open loop times in which nobody asked are no silence.
+    Times in which nobody asked are no silence: in open loop, and where users think between turns.
     """
     if end_ns <= start_ns:
         return None
-    begun, over = idle_spans(cols, start_ns, end_ns) if is_open(cols) else (np.zeros(0), np.zeros(0))
+    idle = is_open(cols) or think_s > 0
+    begun, over = idle_spans(cols, start_ns, end_ns) if idle else (np.zeros(0), np.zeros(0))
     stamps = np.concatenate((cols["chunk_ns"].astype(np.float64), over))
     inside = np.sort(stamps[(stamps >= start_ns) & (stamps < end_ns)])
     edges = np.concatenate(([start_ns], inside, [end_ns]))
@@ -193,9 +200,22 @@ def _client(health: Columns, start_ns: float, end_ns: float) -> dict[str, Any]:
     inside = (health["t_ns"] > start_ns) & (health["t_ns"] - health["duration_ns"] < end_ns)
     lag_ms = health["loop_lag_ms"][np.repeat(inside, np.diff(health["loop_lag_ms_offsets"]))]
     return {
-        "loop_lag_p99_ms": _quantile(lag_ms, 0.99),
+        "loop_lag_p99_ms": _quantile(_at_any_moment(lag_ms), 0.99),
         "loop_lag_max_ms": _quantile(lag_ms, 1),
         "worker_cpu_p95": _quantile(health["cpu_share"][inside], 0.95),
         "gc_pause_max_ms": _quantile(health["gc_pause_max_ms"][inside], 1),
         "descriptors_share": _quantile((health["descriptors"] / health["descriptors_max"])[inside], 1),
     }
+
+
+def _at_any_moment(lag_ms: np.ndarray) -> np.ndarray:
+    """The lags with those of the probes that long pauses kept from being sent: each would have waited for the end too.
+
+    Without them a pause of 50 ms counts once, like one of 5 ms, though it bends ten times as many stamps. The longest
+    one counts once all the same: it has a limit of its own, and one pause of the machine is no habit of the client's.
+    """
+    swallowed = np.floor(lag_ms / (PROBE_S * 1000)).astype(int)
+    if len(swallowed):
+        swallowed[np.argmax(lag_ms)] = 0
+    earlier = [np.arange(1, count + 1) * PROBE_S * 1000 for count in swallowed]
+    return np.concatenate([lag_ms, np.repeat(lag_ms, swallowed) - np.concatenate([np.zeros(0), *earlier])])

@@ -6,6 +6,7 @@ what a person sees is `report`'s.
 
 import contextlib
 import dataclasses
+import itertools
 import random
 import sys
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ def run_all(collected: Collected) -> int:
     runs = order(collected.runs)
     for run in runs:
         engine.check_inputs(run.config)
-    texts = [_prompts(run.config) for run in runs]
+    texts = _prompts([run.config for run in runs])
     # What engine=auto means is known with the cluster only; both meanings are checked, and shown by a dry run.
     kinds = {"auto": ("sglang", "sim")}
     planned = [
@@ -72,7 +73,10 @@ def run_all(collected: Collected) -> int:
             engine.require_weights(run.config, "sglang")
     if len({run.config.cluster.address for run in runs}) > 1:
         raise ConfigError("cluster.address differs between the runs of one command; give one")
-    older = _older(collected)
+    hashes = [prompts.digest(run.config, found) for run, found in zip(runs, texts, strict=True)]
+    places = [run.folder.relative_to(collected.root) for run in runs]
+    asked = resume.question([run.config for run in runs], places, hashes)
+    older = _older(collected, asked)
     results = sys.stdout
     # Ray tells of a lost process on stdout, which is for results.
     with (
@@ -85,29 +89,25 @@ def run_all(collected: Collected) -> int:
         specs = [engine.server_spec(run.config, engine.resolve_engine(run.config, gpus)) for run in runs]
         for run in runs:
             cluster.require_cpus(run.config.cluster.workers or 1)
-        root = older or _fresh(collected)
+        root = older or _fresh(collected, asked)
         runs = [dataclasses.replace(run, folder=root / run.folder.relative_to(collected.root)) for run in runs]
         return measure(runs, specs, texts, root, stop, collected.command, results)
 
 
-def _older(collected: Collected) -> Path | None:
+def _older(collected: Collected, asked: list[dict[str, Any]]) -> Path | None:
     """With resume=true the folder of the same question. Raises ConfigError for none, and for a chosen one in use."""
     if all(run.config.resume for run in collected.runs):
-        return resume.find(collected.root, collected.chosen, _question(collected))
+        return resume.find(collected.root, collected.chosen, asked)
     if collected.chosen:
         store.refuse_taken(collected.root)
     return None
 
 
-def _fresh(collected: Collected) -> Path:
+def _fresh(collected: Collected, asked: list[dict[str, Any]]) -> Path:
     """A folder of this command's own."""
     root = store.claim(collected.root, collected.chosen)
-    resume.remember(root, _question(collected), collected.command)
+    resume.remember(root, asked, collected.command)
     return root
-
-
-def _question(collected: Collected) -> list[dict[str, Any]]:
-    return resume.question([(run.config, run.folder.relative_to(collected.root)) for run in collected.runs])
 
 
 def order(runs: Sequence[Run]) -> list[Run]:
@@ -124,11 +124,14 @@ def order(runs: Sequence[Run]) -> list[Run]:
     return ordered
 
 
-def _prompts(conf: Config) -> tuple[Prompt, ...]:
-    found, warnings = prompts.load(conf.workload)
-    for warning in (*warnings, *trace_warnings(conf.load)):
+def _prompts(configs: Sequence[Config]) -> list[tuple[Prompt, ...]]:
+    """The prompts of each run; runs of one workload hold the same, since a file's may be large."""
+    workloads = {repr(conf.workload): conf.workload for conf in configs}
+    loaded = {key: prompts.load(workload) for key, workload in workloads.items()}
+    told = [*(warnings for _, warnings in loaded.values()), *(trace_warnings(conf.load) for conf in configs)]
+    for warning in dict.fromkeys(itertools.chain(*told)):
         print(f"loadgen: warning: {warning}", file=sys.stderr)
-    return found
+    return [loaded[repr(conf.workload)][0] for conf in configs]
 
 
 def measure(

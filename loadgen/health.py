@@ -8,13 +8,16 @@ import gc
 import resource
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from time import monotonic_ns, perf_counter_ns, process_time_ns
+from pathlib import Path
+from time import monotonic_ns, perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
 import psutil
 
-PROBE_S = 0.005  # the loop probe's sleep: 200 samples a second, at a cost that does not show
+from loadgen.record import PROBE_S
+
 NS = 1_000_000_000
+SCHEDULED = Path("/proc/thread-self/schedstat")  # of this thread: ns it ran, ns it waited for a core, how often
 
 
 class Health:
@@ -27,6 +30,7 @@ class Health:
         self._lag_ms: list[float] = []
         self._gc_began = self._gc_max = 0
         self._last_ns, self._last_cpu_ns = monotonic_ns(), process_time_ns()
+        self._last_waited_ns = waited_ns()
         self._probe: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -48,12 +52,14 @@ class Health:
         lags, self._lag_ms = self._lag_ms, []
         pause, self._gc_max = self._gc_max, 0
         used, self._last_ns, self._last_cpu_ns = cpu - self._last_cpu_ns, now, cpu
+        waited, self._last_waited_ns = self._last_waited_ns, waited_ns()
         return {
             "t_ns": now - self._start_ns,
             "utc": datetime.now(UTC),
             "duration_ns": duration,
             "loop_lag_ms": lags,
             "cpu_share": used / duration,
+            "waited_share": None if waited is None else max(0, (self._last_waited_ns or 0) - waited) / duration,
             "rss_bytes": self._process.memory_info().rss,
             "descriptors": self._process.num_fds(),
             "descriptors_max": self._descriptors_max,
@@ -74,3 +80,15 @@ class Health:
             self._gc_began = perf_counter_ns()
         else:
             self._gc_max = max(self._gc_max, perf_counter_ns() - self._gc_began)
+
+
+def waited_ns() -> int | None:
+    """How long this thread has waited for its core while others had it; None where the system does not tell.
+
+    Other threads of this process may have run meanwhile, on a core that is the process's own: theirs is no waiting.
+    """
+    try:
+        waited = int(SCHEDULED.read_text().split()[1])
+    except (OSError, LookupError, ValueError):
+        return None
+    return waited - (process_time_ns() - thread_time_ns())

@@ -68,7 +68,7 @@ def parse(key: str, value: Any, least: int = 1, most: int = TOKENS_MAX) -> Lengt
     if not isinstance(value, Mapping):
         return Lengths("fixed", _number(key, value, least, most))
     dist = value.get("dist")
-    if dist not in SHAPES:
+    if not isinstance(dist, str) or dist not in SHAPES:
         raise ConfigError(f"{key}.dist={dist}: choose one of {', '.join(SHAPES)}, as in {key}={EXAMPLE}")
     needed = SHAPES[dist]
     for name in [name for name in value if name not in ("dist", "min", "max", *needed)]:
@@ -80,10 +80,13 @@ def parse(key: str, value: Any, least: int = 1, most: int = TOKENS_MAX) -> Lengt
     low, high = given.get("min", least), given.get("max", most)
     if low > high:
         raise ConfigError(f"{key}.min={low} is above {key}.max={high}; exchange them")
+    mean = given.get("mean", (low + high) / 2)
+    if not low <= mean <= high:
+        raise ConfigError(f"{key}.mean={mean} is outside {low} to {high}; change it, or {key}.min or {key}.max")
     stdev = value.get("stdev", 0)
     if isinstance(stdev, bool) or not isinstance(stdev, int | float) or not 0 <= stdev <= TOKENS_MAX:
         raise ConfigError(f"{key}.stdev={stdev}: give tokens from 0 to {TOKENS_MAX}")
-    return Lengths(dist, given.get("mean", (low + high) / 2), float(stdev), low, high)
+    return Lengths(dist, mean, float(stdev), low, high)
 
 
 def _number(key: str, value: Any, least: int, most: int) -> int:

@@ -45,6 +45,8 @@ SHOWN_AS = {
     "steady": "halves differ by",
     "mser5_cut": "MSER-5 cut",
     "worker_cpu_p95": "worker CPU p95",
+    "capacity_share": "capacity",
+    "in_step": "streams in step",
     "gc_pause_max": "GC pause max",
     "overload": "requests piled up",
 }

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+import orjson
+
 from loadgen.arrivals import Process, Replay
 
 CHARS_A_TOKEN = 4  # the usual rule of thumb for English text
@@ -33,7 +35,21 @@ class Prompt:
     @property
     def text(self) -> str:
         """The conversation as plain text, for APIs without messages."""
-        return "\n\n".join(str(message["content"]) for message in self.messages)
+        return "\n\n".join(map(said, self.messages))
+
+
+def said(message: Mapping[str, Any]) -> str:
+    """The text of a chat message; of content in parts, of those that are text."""
+    content = message["content"]
+    parts = content if isinstance(content, list) else [{"text": content}]
+    return "\n\n".join(str(part["text"]) for part in parts if "text" in part)
+
+
+def opened(message: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """The chat message with `text` before its own."""
+    content = message["content"]
+    in_parts = isinstance(content, list)
+    return {**message, "content": [{"type": "text", "text": text}, *content] if in_parts else f"{text}\n\n{content}"}
 
 
 @dataclass(frozen=True)
@@ -98,9 +114,8 @@ class Plan:
 def numbered(prompt: Prompt, reading: int) -> Prompt:
     """The prompt with a numbered opening line behind what it shares, so that it is another one."""
     at = min(prompt.shared, len(prompt.messages) - 1)
-    said = prompt.messages[at]
-    opened = {**said, "content": f"Reading no. {reading}.\n\n{said['content']}"}
-    messages = (*prompt.messages[:at], opened, *prompt.messages[at + 1 :])
+    first = opened(prompt.messages[at], f"Reading no. {reading}.")
+    messages = (*prompt.messages[:at], first, *prompt.messages[at + 1 :])
     return replace(prompt, id=f"{prompt.id}#{reading}", messages=messages)
 
 
@@ -131,7 +146,8 @@ def payload(plan: Plan, seq: int, api: str, model_id: str, history: Sequence[Map
     prompt = plan.prompt(seq)
     if api == "generate":
         sampling = {"max_new_tokens": plan.tokens(seq), "ignore_eos": plan.ignore_eos, "temperature": plan.temperature}
-        return _merged({"text": prompt.text, "sampling_params": sampling, "stream": True}, plan.body)
+        sampling = _merged(sampling, plan.body.get("sampling_params") or {})
+        return _merged({"text": prompt.text, "stream": True}, {**plan.body, "sampling_params": sampling})
     body: dict[str, Any] = {
         "model": model_id,
         "max_tokens": plan.tokens(seq),
@@ -148,6 +164,14 @@ def payload(plan: Plan, seq: int, api: str, model_id: str, history: Sequence[Map
 def _merged(body: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     # Strict servers refuse fields that they do not know: null is the way to leave one of ours out.
     return {name: value for name, value in {**body, **given}.items() if value is not None}
+
+
+def sendable(value: Any) -> bool:
+    """Whether JSON carries the value as it is: no half of a character, number of more than 64 bits, NaN, odd key."""
+    try:
+        return bool(orjson.loads(orjson.dumps(value)) == value)
+    except orjson.JSONEncodeError:
+        return False
 
 
 def slots(concurrency: int, workers: int, worker: int) -> range:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadgen import cluster, launch, prompts, record, replay, store, summary, verdict, window
+from loadgen import capacity, cluster, launch, prompts, record, replay, store, summary, verdict, window
 from loadgen.cell import Cell, identity_of, load_of, shards_of
 from loadgen.columns import columns
 from loadgen.config import Config, Level
@@ -102,7 +102,7 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
     if judged is None:
         expected_rows = sum(told["sent"] + told["unsent"] for told in watch.returned.values())
         assert len(rows) == expected_rows, f"{len(rows)} rows of {expected_rows} requests in {cell.folder}"
-        judged, numbers = _judge(cell, columns(rows), health, span)
+        judged, numbers = _judge(cell, columns(rows), health, span, {one["host"] for one in watch.returned.values()})
         numbers = None if judged.status == verdict.FAILED else numbers
         if duration_s := watch.board["duration_s"]:
             streams = cell.level.concurrency or max(1, round((cell.identity["rate"] or 0) * duration_s))
@@ -114,7 +114,7 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
 
 
 def _judge(
-    cell: Cell, cols: dict[str, Any], health: list[dict[str, Any]], span: Window | None
+    cell: Cell, cols: dict[str, Any], health: list[dict[str, Any]], span: Window | None, hosts: set[str]
 ) -> tuple[Verdict, dict[str, Any]]:
     """The verdict and the numbers of a Point that ran to its end. A server of ours proves itself once more."""
     launched, ours = cell.launched, cell.launched.spec.engine != "external"
@@ -124,6 +124,7 @@ def _judge(
     told = next(iter(infos.values()))
     if ours and told is None:
         unproven = []  # that it no longer answers says it all
+    able, note = capacity.recall(hosts)
     facts = gather(
         cols,
         health,
@@ -135,6 +136,9 @@ def _judge(
         proof_needed=ours,
         sharing_meant=prompts.shares(cell.conf.workload),
         think_s=cell.conf.workload.think_s,
+        capacity_events_per_s=able.events_per_s if able else None,
+        capacity_at_least=able is not None and able.at_least,
+        capacity_note=note,
         died=_impostor(launched, told) if ours else None,
     )
     judged = verdict.judge(facts)
@@ -208,7 +212,7 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
             "requests": store.REQUESTS_FILE,
             "health": store.HEALTH_FILE,
             "launch": f"{beside}/launch{stem}.json",
-            "server_log": f"{beside}/server{stem}.log",
+            "server_log": f"{beside}/server{stem}.log" if cell.launched.spec.engine != "external" else None,
             "server_metrics": f"{beside}/server_metrics{stem}.parquet",
         },
     }

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from loadgen import lengths, replay, texts
 from loadgen.config import Config, Workload
+from loadgen.errors import ConfigError
 from loadgen.files import from_jsonl, read, single
 from loadgen.plan import WARM_UP_REQUESTS, Plan, Prompt, rounds
 
@@ -25,7 +26,22 @@ def load(workload: Workload) -> tuple[tuple[Prompt, ...], list[str]]:
         found = of_lengths(_input_lengths(workload), workload.seed)
     if workload.source == "builtin" and workload.turns > 1:
         found = texts.chained(found, workload.turns)
+        if not found:
+            raise ConfigError(
+                f"workload.turns={workload.turns}: prompts as long as workload.input_tokens are too few for "
+                "so many turns; ask for fewer, or shorter prompts"
+            )
+    if workload.turns > 1 and turns(found) == 1:
+        raise ConfigError(
+            f"workload.turns={workload.turns}: workload.path={workload.path} holds no conversation of two questions; "
+            "set workload.turns=1"
+        )
     if workload.prefix_tokens is not None:
+        if len(found) < workload.prefix_groups:
+            raise ConfigError(
+                f"workload.prefix_groups={workload.prefix_groups} for {len(found)} prompts or conversations: ask for "
+                "no more groups than there are"
+            )
         library = [prompt.text for prompt in builtin()]
         found = texts.prefixed(found, workload.prefix_groups, workload.prefix_tokens, library)
     return found, warnings

@@ -129,6 +129,8 @@ JUDGED = (
 
 REQUESTS = IDENTITY + REQUEST + JUDGED
 
+PROBE_S = 0.005  # the loop probe's sleep: 200 samples a second, at a cost that does not show
+
 HEALTH = (
     *IDENTITY,
     Column("worker", "int32", "which worker"),
@@ -144,6 +146,7 @@ HEALTH = (
     Column("failed", "int64", "failed so far"),
     Column("reads", "int64", "body reads so far"),
     Column("cpu_share", "float64", "CPU seconds of the process a second"),
+    Column("waited_share", "float64", "share of the interval in which others had the core that the loop waited for"),
     Column("rss_bytes", "int64", "resident memory of the process"),
     Column("descriptors", "int32", "open file descriptors"),
     Column("descriptors_max", "int64", "the process's limit of them"),

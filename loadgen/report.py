@@ -134,6 +134,9 @@ def _notes(points: list[Point]) -> Iterable[Text]:
     quiet = {finding["measured"] for finding in findings if finding["rule"] == "not_proven"}
     if quiet:
         yield Text(clean(f"not proven, because the server does not tell: {', '.join(sorted(quiet))}"), overflow="fold")
+    unknown = {f["note"].strip() for f in findings if f["rule"] == "capacity_share" and f["measured"] is None}
+    if told := "; ".join(sorted(unknown - {""})):
+        yield Text(clean(f"capacity of a worker unknown: {told}"), style="dim", overflow="fold")
     for point in points:
         yield from reasons(point)
 
@@ -232,7 +235,8 @@ def _planned(conf: Config, spec: ServerSpec) -> str:
         f"{level.concurrency or level.rate:g}" + (f" ({level.requests} requests)" if level.requests else "")
         for level in known
     )
-    return f"{conf.variant.name} · {spec.engine} · {conf.model.name} · block {conf.block}: {kind} {asked}"
+    what = (conf.variant.name, spec.engine, conf.model.name, conf.workload.name, f"block {conf.block}")
+    return f"{' · '.join(what)}: {kind} {asked}"
 
 
 def dry_run(planned: Sequence[tuple[Config, ServerSpec]]) -> str:

@@ -17,18 +17,26 @@ RUNS = "runs.json"  # what a folder was asked, beside its ledger
 Key = tuple[str, str, int, int | None, float | None]
 
 
-def question(runs: Sequence[tuple[Config, Path]]) -> list[dict[str, Any]]:
-    """What a command asks, as plain values: every run's configuration, its files and its folder below the root."""
+def question(configs: Sequence[Config], places: Sequence[Path], hashes: Sequence[str]) -> list[dict[str, Any]]:
+    """What a command asks, as plain values: every run's configuration, its folder below the root, its workload's hash.
+
+    The hash knows the texts: a file of prompts may have changed since, and so may the others that are named.
+    """
     values = [
-        {"folder": str(folder), "config": {**as_dict(conf), "resume": False}, "files": _files(conf)}
-        for conf, folder in runs
+        {
+            "folder": str(folder),
+            "workload_hash": asked,
+            "files": _files(conf),
+            "config": {**as_dict(conf), "resume": False},
+        }
+        for conf, folder, asked in zip(configs, places, hashes, strict=True)
     ]
     return list(json.loads(json.dumps(values)))  # as it will be read back
 
 
 def _files(conf: Config) -> dict[str, str]:
-    """A hash of every file that the configuration names and that decides what is measured."""
-    names = (conf.workload.path, conf.load.trace, conf.engine.profile)
+    """A hash of every file, but that of the prompts, which decides what is measured."""
+    names = (conf.load.trace, conf.engine.profile)
     return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in names if name}
 
 
@@ -48,7 +56,7 @@ def find(root: Path, chosen: bool, asked: list[dict[str, Any]]) -> Path:
             return place.parent
     where = root if chosen else root.parent.parent
     raise ConfigError(
-        f"{where} holds no run with this same configuration and these same files; run it once without resume=true"
+        f"{where} holds no run with this same configuration, prompts and files; run it once without resume=true"
     )
 
 

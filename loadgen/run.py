@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from loadgen.health import Health
+from loadgen.plan import said
 from loadgen.record import HEALTH, names
 from loadgen.row import Asked, unsent
 from loadgen.sender import Sender
@@ -22,7 +23,7 @@ from loadgen.trace import Trace
 NS = 1_000_000_000
 BEAT_S = 1.0  # how often the board hears of a worker, and rows and health are handed on
 BOARD_SILENCE_S_MAX = 5.0  # no answer for so long means that nobody is listening: stop
-ROWS_AT_ONCE = 8  # handed to `write` before the loop gets its turn
+ROWS_AT_ONCE = 2  # handed to `write` before the loop gets its turn: 0.15 ms of a response of 512 events
 TIMER_EARLY_S = 0.002  # a timer may fire so much too early
 
 Tell = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -136,6 +137,7 @@ class Run:
             failed=tally.failed,
             cut=tally.cut,
             unsent=len(left),
+            start_ns=self._start_ns,
         )
 
     async def _guarded(self, part: Coroutine[Any, Any, None]) -> None:
@@ -243,4 +245,4 @@ class Run:
 
     def _texts(self, seq: int) -> list[str]:
         prompt = self._shard.plan.prompt(seq)
-        return [str(message.get("content")) for message in (*prompt.messages, *prompt.later)]
+        return [said(message) for message in (*prompt.messages, *prompt.later)]

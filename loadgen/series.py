@@ -12,6 +12,7 @@ from loadgen.record import Outcome, failed
 
 Columns = Mapping[str, np.ndarray]
 NS_PER_S = 1e9
+STREAMS_IN_STEP_MIN = 8  # fewer may meet by chance, and then prefill together only now and then
 
 
 def in_window(cols: Columns, start_ns: float, end_ns: float) -> np.ndarray:
@@ -71,6 +72,20 @@ def series(cols: Columns, start_ns: float, end_ns: float, bin_s: float) -> np.nd
     return np.bincount(place[inside], weights=chunk_tokens(cols)[inside], minlength=bins)
 
 
+def peak_events_per_s(cols: Columns, start_ns: float, end_ns: float) -> float | None:
+    """Events a second of the busiest worker: p95 of its seconds in [start, end); None without a window or an event.
+
+    Events, not reads: each of several in one read is still parsed, and reads merge when the client falls behind.
+    """
+    edges = np.arange(start_ns, end_ns, NS_PER_S)
+    edges = np.append(edges[: max(1, int((end_ns - start_ns) / NS_PER_S))], end_ns)  # a last part joins its second
+    if end_ns <= start_ns or not len(cols["chunk_ns"]):
+        return None
+    workers = np.repeat(cols["worker"], chunk_counts(cols))
+    counts = [np.histogram(cols["chunk_ns"][workers == one], edges)[0] for one in np.unique(workers)]
+    return max(float(np.quantile(count / np.diff(edges) * NS_PER_S, 0.95)) for count in counts)
+
+
 def in_flight_mean(cols: Columns, start_ns: float, end_ns: float) -> float | None:
     """Mean number of requests in flight over [start, end); None for an empty span."""
     if end_ns <= start_ns:
@@ -93,6 +108,22 @@ def idle_spans(cols: Columns, start_ns: float, end_ns: float) -> tuple[np.ndarra
     begun, over = np.maximum(begun, start_ns), np.minimum(over, end_ns)
     idle = over > begun
     return begun[idle], over[idle]
+
+
+def in_step(cols: Columns, start_ns: float, end_ns: float, concurrency: int | None) -> float | None:
+    """How much the streams ask together: 0 where requests begin at any time, 1 where those of all streams do at once.
+
+    Of the other streams, how many asked within a twentieth of a request's duration of each one sent in [start, end),
+    less as many as do by chance. None in open loop, for few streams, and where nothing was sent or ended.
+    """
+    sent, took = cols["sent_ns"].astype(np.float64), cols["done_ns"].astype(np.float64) - cols["sent_ns"]
+    known = np.sort(sent[~np.isnan(sent)])
+    inside = known[(known >= start_ns) & (known < end_ns)]
+    if concurrency is None or concurrency < STREAMS_IN_STEP_MIN or not len(inside) or np.isnan(took).all():
+        return None
+    near = float(np.nanmean(took)) / 20
+    met = np.searchsorted(known, inside + near, "right") - np.searchsorted(known, inside - near, "left") - 1
+    return max(0.0, (float(met.mean()) / (concurrency - 1) - 0.1) / 0.9)
 
 
 def held_mean(cols: Columns, start_ns: float, end_ns: float, think_s: float) -> float | None:

@@ -74,15 +74,26 @@ class Halves:
 
 
 def halves(values: np.ndarray) -> Halves | None:
-    """Compare the two halves of a series; None with fewer than two values in each, or a mean of 0."""
+    """Compare the two halves of a series; None with fewer than three values in each, or a mean of 0.
+
+    The standard error is that of the spread around a straight line through each half: a drift must not hide behind the
+    spread that it causes itself.
+    """
     middle = len(values) // 2
-    if middle < 2 or not np.mean(values):
+    if middle < 3 or not np.mean(values):
         return None
     first, second = values[:middle], values[-middle:]
     difference = float(np.mean(second) - np.mean(first))
-    error = float(np.sqrt((np.var(first, ddof=1) + np.var(second, ddof=1)) / middle))
+    error = float(np.sqrt((_variance_around_line(first) + _variance_around_line(second)) / middle))
     errors = difference / error if error else (0.0 if not difference else float(np.copysign(np.inf, difference)))
     return Halves(difference / float(np.mean(values)), errors)
+
+
+def _variance_around_line(values: np.ndarray) -> float:
+    place = np.arange(len(values)) - (len(values) - 1) / 2
+    slope = float((place * values).sum() / (place**2).sum())
+    left = values - np.mean(values) - slope * place
+    return float((left**2).sum()) / (len(values) - 2)
 
 
 def slope_per_min(values: np.ndarray, bin_s: float, level: float = LEVEL) -> tuple[float, float] | None:

@@ -24,6 +24,8 @@ LOST_PAUSE_S = 0.2  # after a lost connection, doubled while it goes on: a serve
 LOST_PAUSE_S_MAX = 2.0
 CONNECT_PAUSE_S = 3.0  # after a failed connect: longer than it takes the driver to see a death (2 s) and say stop (1 s)
 
+KIND_CHARS_MAX = 64  # of a kind, in a header: servers refuse long ones
+
 History = tuple[Mapping[str, Any], ...]
 Exchange = Callable[[int, dict[str, str], bytes, Trace], Awaitable[Any]]  # which endpoint, headers, body, trace to fill
 
@@ -45,7 +47,7 @@ def pause_s(outcome: Outcome | None, streak: int) -> float:
 
 def request_id(point_id: str, seq: int, kind: str) -> str:
     """The value of X-Request-Id: what a server's log needs to find the row again."""
-    return re.sub(r"[^!-~]", "_", f"{point_id}.{seq}.{kind}")
+    return re.sub(r"[^!-~]", "_", f"{point_id}.{seq}.{kind[:KIND_CHARS_MAX]}")
 
 
 class Streams:
@@ -71,6 +73,7 @@ class Streams:
         self._exchange, self._tally, self._start_ns = exchange, tally, start_ns
         self._endpoints, self._streaks = endpoints, dict[int, int]()
         self._skipped: list[int] = []  # turns of conversations that ended before them
+        self._concurrency, self._workers, self._worker = concurrency, workers, worker
         self._step_ns = stagger_s * NS / concurrency
         self._numbers = slots(concurrency, workers, worker)
         self._seqs = shard(plan, concurrency, workers, worker)
@@ -119,9 +122,12 @@ class Streams:
     def _place(self, seq: int) -> int:
         """Which endpoint takes request `seq`: in turns, and of a conversation the same, which has its prefix cached.
 
-        By request and not by stream, so that each endpoint gets as many whatever its speed.
+        By request and not by stream, so that each endpoint gets as many whatever its speed. Each worker goes round by
+        itself: of two workers and two endpoints each would else have one of its own.
         """
-        return seq // self._plan.turns % len(self._endpoints)
+        round_number, at = divmod(seq // self._plan.turns, self._concurrency)
+        own = round_number * len(self._numbers) + at // self._workers
+        return (self._worker + own) % len(self._endpoints)
 
     def left(self) -> list[Asked]:
         """The requests of a bounded plan that nobody has taken."""
@@ -143,20 +149,19 @@ class Streams:
         """
         turns, history = deque(self._plan.conversation(first)), History()
         try:
-            while turns:
+            while True:
                 seq = turns.popleft()
                 trace = await self._one(number, self.asked(seq, free, None if fresh else free, history))
                 assert trace.done_ns is not None
                 free, fresh = trace.done_ns, False
+                # At once: after a rest the row would be made, and nobody would tell.
+                answer = await self._tally.answer(seq) if turns else None
                 await self._rest(number, trace)
-                if turns:
-                    answer = await self._tally.answer(seq)
-                    if answer is None:
-                        return free
-                    history = (*history, {"role": "assistant", "content": answer}, self._next(seq))
-                    free += int(self._plan.think_s * NS)
-                    await sleep_until(free)
-            return free
+                if answer is None:
+                    return free
+                history = (*history, {"role": "assistant", "content": answer}, self._next(seq))
+                free += int(self._plan.think_s * NS)
+                await sleep_until(free)
         finally:
             self._skipped += turns
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadgen.form import Form
+from loadgen.plan import said
 from loadgen.record import Outcome, failed
 from loadgen.row import Asked, build, outcome_of, private
 from loadgen.sse import Parsed, Reader
@@ -104,8 +105,7 @@ class Tally:
         known = self._known
         outcome, error = outcome_of(trace, parsed)
         if error is not None:
-            said = [str(message.get("content")) for message in asked.history]
-            error = private(error, [*known.texts(asked.seq), *said], known.key)
+            error = private(error, [*known.texts(asked.seq), *map(said, asked.history)], known.key)
         row = build(asked, trace, parsed, outcome, error, known.start_ns, known.fixed)
         if known.keep_text:
             row["text"] = parsed.text

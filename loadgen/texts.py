@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from loadgen.lengths import Lengths
-from loadgen.plan import CHARS_A_TOKEN, Prompt, numbered
+from loadgen.plan import CHARS_A_TOKEN, Prompt, numbered, opened
 
 INPUT_TOKENS_MIN = 16  # shorter prompts could not all be different
 INPUT_TOKENS_MAX = 200_000  # all prompts are held by every worker
+PREFIX_TOKENS_MIN = 32  # shorter ones could not all be different
 GROUPS_MAX = 320  # of two prompts each
 PROMPTS_MAX = 640
 PROMPTS_MIN = 64
@@ -102,7 +103,7 @@ def _behind(prompt: Prompt, group: int, leads: Sequence[str], tokens: int) -> Pr
     first, *rest = prompt.messages
     lead = leads[group]
     if first["role"] == "system":  # templates take one system prompt only
-        messages = ({**first, "content": f"{lead}\n\n{first['content']}"}, *rest)
+        messages = (opened(first, lead), *rest)
     else:
         messages = ({"role": "system", "content": lead}, *prompt.messages)
     whole = None if prompt.tokens is None else prompt.tokens + tokens

@@ -4,6 +4,7 @@ Pure. Each rule is one line of RULES and gives one Finding with what was measure
 nothing of files, servers or how the facts were gathered from rows (see facts.py).
 """
 
+import dataclasses
 import signal
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,6 +18,7 @@ from loadgen.openloop import OpenFacts, findings
 from loadgen.stats import HALVES_DIFFERENCE_MAX, HALVES_STANDARD_ERRORS_MAX
 
 CONCURRENCY_HELD_MIN = 0.98  # below, the level that was asked for was not what ran
+IN_STEP_MAX = 0.5  # spread streams stay below 0.1, a pause of the server herds some; all of them together are 1
 REFILL_P99_MS_MAX = 10.0  # a stream that stands empty for longer lightens the load ...
 REFILL_SHARE_MAX = 0.01  # ... unless it is short against the request that follows
 LOOP_LAG_P99_MS_MAX = 5.0  # stamps are late by as much ...
@@ -52,6 +54,7 @@ class Facts:
     slope_half_width: float | None = None
     mser_s: float | None = None  # what MSER-5 would still cut at the window's start
     concurrency_held: float | None = None  # mean in flight over the target; None in open loop
+    in_step: float | None = None  # 0: requests begin at any time, 1: those of all streams together
     refill_ms: float | None = None  # p99, or p90 where `refill_few`
     refill_few: bool = False
     silence_s: float | None = None  # longest time in the window without an event of any stream
@@ -63,7 +66,9 @@ class Facts:
     loop_lag_p99_ms: float | None = None
     loop_lag_max_ms: float | None = None
     worker_cpu_p95: float | None = None  # of a core
-    capacity_share: float | None = None
+    capacity_share: float | None = None  # of what calibration found for one worker, the busiest one's
+    capacity_at_least: bool = False  # calibration found no limit, so a larger share proves nothing
+    capacity_note: str = ""  # the figure and its day, or why there is none
     gc_pause_max_ms: float | None = None
     descriptors_share: float | None = None
     chunks_per_read: float | None = None
@@ -163,6 +168,11 @@ def _concurrency(f: Facts) -> list[Finding]:
     return [Finding("concurrency_held", f.concurrency_held, CONCURRENCY_HELD_MIN, "share", ok, advice, at_least=True)]
 
 
+def _in_step(f: Facts) -> list[Finding]:
+    advice = "the streams ask together, and so they would for ever; spread their first requests (load.stagger_s)"
+    return _at_most("in_step", None if f.whole_run else f.in_step, IN_STEP_MAX, "share", advice)
+
+
 MORE_WORKERS = "the client was the bottleneck: use more workers or nodes (cluster.workers), or a quieter machine"
 
 
@@ -187,7 +197,10 @@ def _cpu(f: Facts) -> list[Finding]:
 
 
 def _capacity(f: Facts) -> list[Finding]:
-    return _at_most("capacity_share", f.capacity_share, CAPACITY_SHARE_MAX, "share", MORE_WORKERS)
+    """A share of a figure that calibration gives as "at least" clears a Point, and cannot condemn it."""
+    (one,) = _at_most("capacity_share", f.capacity_share, CAPACITY_SHARE_MAX, "share", MORE_WORKERS)
+    ok = None if f.capacity_at_least and one.ok is False else one.ok
+    return [dataclasses.replace(one, ok=ok, note=f" {f.capacity_note}".rstrip())]
 
 
 def _gc(f: Facts) -> list[Finding]:
@@ -239,6 +252,7 @@ RULES: tuple[Callable[[Facts], list[Finding]], ...] = (
     _silence,
     _drift,
     _concurrency,
+    _in_step,
     _refill,
     _arrivals,
     _loop_lag,

@@ -86,7 +86,8 @@ def _server_failed(watch: Watch, launched: Launched) -> Verdict | None:
     if look["alive"]:
         return None
     watch.died_ns = watch.board["t_ns"]
-    advice = f"read the end of server{launched.stem}.log"
+    ours = launched.spec.engine != "external"
+    advice = f"read the end of server{launched.stem}.log" if ours else "look at that server, then run again"
     return verdict.failed("server_died", look["reason"], None, advice, ServerError.exit_code)
 
 

@@ -140,8 +140,8 @@ def expect(concurrency: int, warm_up_s: float, before: Sequence[Measured]) -> Ex
     """
     levels = list(before) or [Measured(WARM_UP_REQUESTS, warm_up_s)]
     last = levels[-1]
-    two = len(levels) > 1 and levels[-2].concurrency != last.concurrency
-    growth = _exponent(levels[-2], last) if two else float(concurrency > last.concurrency)
+    others = [level for level in levels if level.concurrency != last.concurrency]  # a level may have been repeated
+    growth = _exponent(others[-1], last) if others else float(concurrency > last.concurrency)
     factor = (concurrency / last.concurrency) ** growth
     source = f"level {last.concurrency}'s" if before else "the warm-up's"
     return Expected(last.duration_s * factor, f"{source} duration times {factor:.2f}")

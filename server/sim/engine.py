@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from server.sim.faults import seconds
 from server.sim.profile import accept_mean, acceptance_probability, accepted_counts, prefill_s, step_s
 from server.sim.settings import Settings, steps_at
 
@@ -58,16 +59,21 @@ class Pace:
         self._ns_per_s = 1e9 * settings.launch_factor / settings.speed
         self._decode_ns: dict[int, int] = {}
         self._probability: dict[str, float] = {}
+        self._slower_per_s = seconds(settings.faults, "slow_down") or 0.0
+        self._begun_ns: int | None = None  # of the first step
 
     def prefill_ns(self, new_tokens: int) -> int:
         """One prompt's share of a prefill."""
         return round(prefill_s(self._settings.profile, new_tokens) * self._ns_per_s)
 
-    def decode_ns(self, batch: int) -> int:
-        """One decode step of this batch."""
+    def decode_ns(self, batch: int, at_ns: int) -> int:
+        """One decode step of this batch that begins at `at_ns`."""
         if batch not in self._decode_ns:
             self._decode_ns[batch] = max(1, round(self._step_s(batch) * self._ns_per_s))
-        return self._decode_ns[batch]
+        if not self._slower_per_s:
+            return self._decode_ns[batch]
+        self._begun_ns = at_ns if self._begun_ns is None else self._begun_ns
+        return round(self._decode_ns[batch] * (1 + self._slower_per_s * (at_ns - self._begun_ns) / 1e9))
 
     def _step_s(self, batch: int) -> float:
         profile = self._settings.profile
@@ -166,7 +172,7 @@ class Engine:
             new_tokens = (g.prompt_tokens - g.cached for g in self.prefilling)
             self.due_ns = self.clock_ns + sum(map(self.pace.prefill_ns, new_tokens))
         elif self.running:
-            self.due_ns = self.clock_ns + self.pace.decode_ns(len(self.running))
+            self.due_ns = self.clock_ns + self.pace.decode_ns(len(self.running), self.clock_ns)
 
     def _admit(self) -> list[Generation]:
         admitted: list[Generation] = []

@@ -12,6 +12,8 @@ KINDS: dict[str, tuple[dict[str, float], str]] = {
     "never_ready": ({}, "load for ever and never open the port"),
     "slow_start": ({"s": 5}, "take this much longer to start"),
     "stall": ({"s": 1, "every_s": 5}, "the engine stands still for s in every every_s"),
+    "slow_down": ({"share_per_s": 0.1}, "each second decode steps take this share of their length more"),
+    "short": ({"share": 0.1}, "this share of the answers has half the tokens that were asked for"),
     "http_429": ({"share": 0.1}, "refuse this share of the requests with status 429"),
     "http_503": ({"share": 0.1}, "refuse this share of the requests with status 503"),
     "error_event": ({"share": 0.1}, "this share of the streams ends with an error event, status 200"),

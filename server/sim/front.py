@@ -4,6 +4,7 @@ It must not know how the engine works.
 """
 
 import asyncio
+import dataclasses
 import time
 import uuid
 from collections.abc import Callable, Coroutine
@@ -188,6 +189,8 @@ class Front:
             body = {"error": {"message": str(error)}} if api == "generate" else dialect.error_body(str(error))
             connection.respond(400, orjson.dumps(body))
             return
+        if faults.hits(self.settings.faults.get("short"), ordinal):
+            wanted = dataclasses.replace(wanted, max_tokens=max(1, wanted.max_tokens // 2))
         answer = Answer(
             wanted,
             connection,

@@ -128,6 +128,13 @@ def test_questions_start_and_leave_nothing(
     assert files_below(tmp_path) == []
 
 
+def test_a_grid_warns_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs of one workload read its prompts once and say once what is to be known of them."""
+    grid = ["-m", "+variant=baseline,baseline_cache", "block=0,1", "workload=random,diverse", "launch.dry_run=true"]
+    assert main(grid) == 0
+    assert capsys.readouterr().err.count("warning: prompts of random words") == 1
+
+
 def test_an_engine_that_does_not_answer_is_exit_3(cli: Callable[..., Ended]) -> None:
     """Nothing listens at engine.url: known within its bound, with the address, as a line of the ledger."""
     begun_s = time.monotonic()

@@ -26,6 +26,9 @@ REFUSED = [
     "++workload.body={headers: {Authorization: Bearer sk-test-000}}",
     "variant.env.HF_TOKEN=hf_test_000",
     "tags.note=sk-test-000",
+    "engine.url=[http://a:1,http://user:sk=test@b:2]",
+    "engine.url=http://a:1?api_key=test-000",
+    "variant.env.HTTPS_PROXY=http://user:test-000@proxy:1",
 ]
 
 

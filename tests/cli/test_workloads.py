@@ -46,6 +46,7 @@ def test_two_endpoints_share_a_load(cli: Callable[..., Ended]) -> None:
         load = ("load.requests=40", "workload.max_tokens=4", "load.failed_share_max=1")
         ended = cli(*plain, *load, f"engine.url=['{one.url}','{other.url}']", env={"THE_KEY": KEY})
     assert ended.code in (0, 6), ended.err
+    assert [point["files"]["server_log"] for point in ended.points()] == [None]
     endpoints = read_dataset(ended.results)["endpoint"].to_pylist()
     assert {url: endpoints.count(url) for url in set(endpoints)} == {one.url: 20, other.url: 20}
     (launch,) = (json.loads(path.read_text()) for path in ended.results.rglob("launch.json"))

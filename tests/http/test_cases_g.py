@@ -148,7 +148,11 @@ REFUSED = [
     ({"output_tokens": {"dist": "normal"}}, "workload.output_tokens.mean is missing"),
     ({"output_tokens": 0}, "workload.output_tokens=0"),
     ({"input_tokens": 200_001}, "from 16 to 200000"),
-    ({"prefix_tokens": 4}, "workload.prefix_tokens=4"),
+    ({"prefix_tokens": 31}, "workload.prefix_tokens=31"),
+    ({"prefix_tokens": 200_000, "prefix_groups": 320}, "shorter or fewer prefixes"),
+    ({"source": "fixed", "text": " "}, "needs the prompt"),
+    ({"source": "fixed", "text": "half \ud800"}, "half of a character"),
+    ({"text": "given"}, "not asked"),
     ({"prefix_tokens": 64, "prefix_groups": 0}, "workload.prefix_groups=0"),
     ({"turns": 0}, "workload.turns=0"),
     ({"turns": 65}, "workload.turns=65"),
@@ -174,8 +178,18 @@ def test_workloads_that_cannot_be_meant_are_refused(workload: dict, said: str) -
     assert bool(told) == bool(said)
 
 
-@pytest.mark.parametrize("body", [{"n": 2}, {"sampling_params": {"n": 2}}, {"stream": False}, {"stream": None}])
+UNSENDABLE = [{"seed": 10**30}, {"top_p": float("nan")}, {"logit_bias": {5: 1}}, {"stop": "half \ud800"}]
+SAMPLING = [{"sampling_params": {"n": 2}}, {"sampling_params": {"max_new_tokens": 2}}, {"sampling_params": 5}]
+
+
+@pytest.mark.parametrize("body", [{"n": 2}, {"stream": False}, {"stream": None}, *SAMPLING])
 def test_g05_several_choices_and_whole_answers_are_refused(body: dict) -> None:
     """What would not be one stream a request is refused before anything starts."""
     assert "workload.body." in refusal(body=body)
     assert refusal(body={"n": 1, "stream": True, "stream_options": None}) == ""
+
+
+@pytest.mark.parametrize("body", UNSENDABLE, ids=range(len(UNSENDABLE)))
+def test_a_body_that_no_request_can_carry_is_refused(body: dict) -> None:
+    """What JSON changes or has no form for is found before the start, not by a worker."""
+    assert "no request can carry" in refusal(body=body)

@@ -81,6 +81,13 @@ async def test_a_failed_turn_ends_its_conversation() -> None:
     assert [row["outcome"] for row in rows[:3]] == ["truncated", "unsent", "unsent"]
 
 
+async def test_a_lost_connection_ends_its_conversation() -> None:
+    """The stream pauses before it goes on, and by then the row is long made: it must not wait for it."""
+    lost = Answer([(5, c("half"))], end="rst")
+    rows, _ = await talk(lambda request, number: lost if number == 1 else telling(request, number), 6)
+    assert [row["outcome"] for row in rows] == ["ok", "connection_lost", "unsent", "ok", "ok", "ok"]
+
+
 async def test_errors_do_not_repeat_a_conversation() -> None:
     """An error that echoes the server's earlier answer, sent back as history, is cut as an echo of the prompt is."""
     answer = "a secret that only the answer held"

@@ -469,9 +469,21 @@ def test_private_cuts_echoes_only() -> None:
     assert private(None, [prompt], "k") is None
 
 
+async def test_each_worker_asks_every_endpoint() -> None:
+    """Two workers, two endpoints, an even concurrency: none has an endpoint of its own, which a slow one would bend."""
+    async with scripted(well(5)) as one, scripted(well(5)) as other:
+        pair = shard(one.url, base_urls=(one.url, other.url), workers=2, plan=replace(PLAN, requests=24))
+        boards = [await until(exhausted).drive(replace(pair, worker=number)) for number in range(2)]
+    for board in boards:
+        endpoints = [row["endpoint"] for row in board.rows]
+        assert [endpoints.count(url) for url in (one.url, other.url)] == [6, 6]
+    assert sorted(row["seq"] for board in boards for row in board.rows) == list(range(24))
+
+
 def test_request_ids_are_plain() -> None:
     """No character that a header or a log could trip over."""
     assert request_id("p1", 7, "über\r\nX: y") == "p1.7._ber__X:_y"
+    assert request_id("p1", 7, "k" * 100_000) == "p1.7." + "k" * 64
 
 
 def test_worker_imports_nothing_of_the_control_plane() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from loadgen import cluster
+from loadgen import cluster, trial
 from loadgen.__main__ import main
 from loadgen.dataset import point_files, read_dataset, read_json, read_ledger
+from loadgen.interrupt import signals
 
 TINY = ["+variant=baseline", "engine=sim", "engine.sim_speed=8", "workload.max_tokens=48", "output.quiet=true"]
 
@@ -46,12 +47,25 @@ def test_texts_are_kept_only_when_asked(tmp_path: Path) -> None:
     assert hashes[0] == hashes[1]
 
 
+def test_one_try_of_the_calibration() -> None:
+    """A worker, its board and its files against the null server: every event has both its stamps."""
+    with signals() as stop, trial.null_server() as address:
+        one = trial.attempt(address, 4000.0, stop)
+    assert 3000 < one.events_per_s < 5000
+    assert 0 <= one.stamp_p50_ms <= one.stamp_p99_ms <= one.stamp_max_ms
+    assert one.ttft_p99_ms > 0
+    assert 0 < one.worker_cpu < 1.5
+
+
 def test_resume_measures_only_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The same command with resume=true goes on in the newest folder of the same question and keeps what is VALID."""
     monkeypatch.chdir(tmp_path)
-    asked = [*TINY, "load.concurrency=[1,2]", "load.requests=8", "workload.max_tokens=256"]
+    texts = tmp_path / "p.jsonl"
+    texts.write_text('"one"\n"two"\n')
+    own = ["workload.source=jsonl", "workload.path=p.jsonl"]
+    asked = [*TINY, *own, "load.concurrency=[1,2]", "load.requests=8", "workload.max_tokens=256"]
     assert main(asked) in (0, 6)
     (ledger,) = tmp_path.glob("outputs/*/*/ledger.jsonl")
     lines = read_ledger(ledger)
@@ -69,3 +83,6 @@ def test_resume_measures_only_what_is_missing(
     assert shown.count("VALID") >= 2
     assert main([*asked, "workload.seed=7", "resume=true"]) == 2
     assert "holds no run with this same configuration" in capsys.readouterr().err
+    texts.write_text('"one"\n"three"\n')
+    assert main([*asked, "resume=true"]) == 2
+    assert "and prompts" in capsys.readouterr().err

@@ -96,7 +96,7 @@ REFUSED = [
     (["+variant=baseline", "engine.api=grpc"], "engine.api=grpc: choose one of chat, completions, generate"),
     (["+variant=baseline", "engine=external"], "add engine.url=http://host:port"),
     (["+variant=baseline", "engine=external", "engine.url=host:1"], "give scheme, host and port only"),
-    (["+variant=baseline", "engine=external", "engine.url='http://u:p@host:1'"], "holds a user or password"),
+    (["+variant=baseline", "engine=external", "engine.url='http://u@host:1'"], "holds a user or password"),
     (["+variant=baseline", "engine.url='http://h:1'"], "add engine=external"),
     (["+variant=baseline", "engine.version='0.6'"], "write it in full"),
     (["+variant=baseline", "slo.ttft_p99_ms=200"], "not judged yet"),

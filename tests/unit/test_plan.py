@@ -66,6 +66,9 @@ def test_payloads() -> None:
     assert payload(merged, 0, "chat", "m")["top_p"] == 0.9
     assert payload(merged, 0, "chat", "m")["temperature"] == 0.7
     assert "ignore_eos" not in payload(merged, 0, "chat", "m")
+    sampled = Plan(simple().prompts, 8, True, 0.0, 0, body={"sampling_params": {"top_p": 0.9, "temperature": None}})
+    expected = {"max_new_tokens": 8, "ignore_eos": True, "top_p": 0.9}
+    assert payload(sampled, 0, "generate", "m")["sampling_params"] == expected
 
 
 def test_kinds_stay_even() -> None:

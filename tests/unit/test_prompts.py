@@ -65,11 +65,81 @@ def test_jsonl_cut_off_and_broken(tmp_path: Path) -> None:
         ("", "holds no prompt"),
         ("[]", "line 1"),
         ("[" * 100_000, "holds no prompt"),
-        ('"one"\n"half \\ud800 of a pair"\n"three"', "line 2: half of a surrogate"),
+        ('"one"\n"half \\ud800 of a pair"\n"three"', "line 2: half of a character"),
     ]:
         path.write_text(text)
         with pytest.raises(ConfigError, match=said):
             prompts.load(Workload(name="w", source="jsonl", path=str(path)))
+
+
+def messages(*said: tuple[str, object]) -> list[dict[str, object]]:
+    return [{"role": role, "content": content} for role, content in said]
+
+
+PARTS = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "x"}}]
+
+
+@pytest.mark.parametrize(
+    ("record", "asked"),
+    [
+        (messages(("user", "q"), ("assistant", "a")), messages(("user", "q"))),
+        (messages(("user", "q"), ("assistant", "a"), ("tool", "t")), None),
+        (messages(("user", PARTS)), None),
+        ({"prompt": None, "text": "q"}, messages(("user", "q"))),
+    ],
+)
+def test_what_a_line_asks(record: object, asked: object, tmp_path: Path) -> None:
+    """The messages as they are, but for answers at their end, which are the server's to give."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(record))
+    (found,), _ = prompts.load(Workload(name="w", source="jsonl", path=str(path)))
+    assert list(found.messages) == (record if asked is None else asked)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        json.dumps(messages(("assistant", "a"))),
+        json.dumps(messages(("system", "s"))),
+        json.dumps(messages(("user", " "))),
+        json.dumps(messages(("user", []))),
+        json.dumps(messages(("user", [1, None]))),
+        json.dumps([{**messages(("user", "q"))[0], "number": 10**30}]),
+        '[{"role": "user", "content": "q", "weight": NaN}]',
+        '{"prompt": "q", "number": ' + "1" * 5000 + "}",
+        '{"prompt": "q", "deep": ' + "[" * 500 + "]" * 500 + "}",
+    ],
+    ids=range(9),
+)
+@pytest.mark.parametrize("turns", [1, 3])
+def test_what_nobody_asks_or_can_be_sent_is_refused(line: str, turns: int, tmp_path: Path) -> None:
+    """Messages without a question, and values that a request's JSON cannot carry, by the number of their line."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'"one"\n{line}\n"three"\n')
+    with pytest.raises(ConfigError, match="line 2"):
+        prompts.load(Workload(name="w", source="jsonl", path=str(path), turns=turns))
+
+
+def test_content_in_parts_stays_in_parts(tmp_path: Path) -> None:
+    """The numbered opening and a shared prefix go before the parts; APIs without messages get the texts."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(messages(("system", PARTS[:1]), ("user", PARTS))))
+    workload = Workload(name="w", source="jsonl", path=str(path), prefix_tokens=64, prefix_groups=1)
+    found, _ = prompts.load(workload)
+    plan = prompts.plan(workload, found, 0, None)
+    system, user = plan.prompt(1).messages
+    assert [part["text"] for part in system["content"][1:]] == ["look"]
+    assert user["content"] == [{"type": "text", "text": "Reading no. 2."}, *PARTS]
+    assert plan.prompt(1).text.endswith("look\n\nReading no. 2.\n\nlook")
+
+
+def test_prompts_that_are_the_same_are_asked_once(tmp_path: Path) -> None:
+    """A file that repeats itself would be answered from a cache: what begins alike is left out, and counted."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('"same"\n{"prompt": "same", "id": "again"}\n"other"\n')
+    found, warnings = prompts.load(Workload(name="w", source="jsonl", path=str(path)))
+    assert [prompt.text for prompt in found] == ["same", "other"]
+    assert "1 of 3 prompts" in warnings[0]
 
 
 def test_files_from_elsewhere(tmp_path: Path) -> None:
@@ -109,6 +179,20 @@ def test_sharegpt_cut_off_file_gives_its_whole_records(pieces: int, monkeypatch:
     assert "cut off" in warnings[0]
 
 
+def test_sharegpt_cut_anywhere_and_broken() -> None:
+    """Wherever a file ends it is cut off; a record that is broken before the end is refused by its number."""
+    record = {"id": "\u00e9", "n": [-1.5e3, True, None, {}], "conversations": conversation(1)["conversations"]}
+    whole = json.dumps([conversation(0), record])
+    for end in range(whole.index("}]}") + 3, len(whole) - 1):
+        warnings: list[str] = []
+        assert list(files.from_sharegpt(io.StringIO(whole[:end]), "f", warnings))
+        assert "cut off" in warnings[0]
+    for broken in ("{bad}", "[" * 100_000, "1" * 5000, '{"a": 1 "b": 2}'):
+        text = f"[{json.dumps(conversation(0))}, {broken}, {json.dumps(conversation(1))}]"
+        with pytest.raises(ConfigError, match="record 2: not JSON"):
+            list(files.from_sharegpt(io.StringIO(text), "f", []))
+
+
 def test_sharegpt_skips_what_no_person_asked(tmp_path: Path) -> None:
     """Conversations that begin with the model, are empty or of another shape are left out."""
     path = tmp_path / "s.json"
@@ -144,6 +228,14 @@ def test_turns_of_files(tmp_path: Path) -> None:
         assert chat.text == "h1"
         assert [message["content"] for message in chat.later] == asked
         assert prompts.turns((chat,)) == 1 + len(asked)
+
+
+def test_turns_without_conversations_are_refused(tmp_path: Path) -> None:
+    """A file of single prompts would be measured as what it is not."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('"one"\n[{"role": "user", "content": "two"}]\n')
+    with pytest.raises(ConfigError, match="no conversation of two questions"):
+        prompts.load(Workload(name="w", source="jsonl", path=str(path), turns=3))
 
 
 def test_warm_up_is_of_its_own() -> None:

@@ -314,7 +314,7 @@ def test_the_plan_counts_servers_and_points() -> None:
     runs = [config("baseline", concurrency=1), config("baseline", concurrency=16), config("eagle")]
     text = plan_text([conf for conf, _ in runs], [spec for _, spec in runs], Path("outputs/x"))
     assert "2 server starts, 4 Points, windows of 20 s or more; results in outputs/x" in text
-    assert "eagle · sim · kimi_k25 · block 0: concurrency 1, 16" in text
+    assert "eagle · sim · kimi_k25 · story · block 0: concurrency 1, 16" in text
     assert "SIMULATED x10" in text
 
 

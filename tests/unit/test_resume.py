@@ -13,10 +13,10 @@ def test_a_file_of_another_content_is_another_question(tmp_path: Path) -> None:
     """A trace that was changed under its name must not let old Points stand for it."""
     trace, root = tmp_path / "t.jsonl", tmp_path / "day" / "time"
     trace.write_text("first")
-    runs = [(made("+variant=baseline", "load=open", f"load.trace={trace}"), Path())]
+    asked = [made("+variant=baseline", "load=open", f"load.trace={trace}")], [Path()], ["hash"]
     root.mkdir(parents=True)
-    resume.remember(root, resume.question(runs), "python -m loadgen")
-    assert resume.find(root, True, resume.question(runs)) == root
+    resume.remember(root, resume.question(*asked), "python -m loadgen")
+    assert resume.find(root, True, resume.question(*asked)) == root
     trace.write_text("other")
-    with pytest.raises(ConfigError, match="these same files; run it once without resume=true"):
-        resume.find(root, True, resume.question(runs))
+    with pytest.raises(ConfigError, match="prompts and files; run it once without resume=true"):
+        resume.find(root, True, resume.question(*asked))

@@ -2,13 +2,15 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from loadgen import prompts
 from loadgen.config import Workload
+from loadgen.errors import ConfigError
 from loadgen.plan import Prompt
-from loadgen.texts import CHARS_A_TOKEN, RANDOM_KIND, WORDS
+from loadgen.texts import CHARS_A_TOKEN, GROUPS_MAX, PREFIX_TOKENS_MIN, RANDOM_KIND, WORDS
 
 SPREAD = {"dist": "lognormal", "mean": 400, "stdev": 200, "min": 100, "max": 1000}
 MADE = [
@@ -93,6 +95,26 @@ def test_prefixes_are_shared_by_groups_only() -> None:
     assert again.messages[0] == plan.prompt(0).messages[0]
     assert str(again.messages[1]["content"]).startswith("Reading no. 2.")
     assert prompts.shares(workload)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"turns": 16, "input_tokens": 50_000}, "ask for fewer"),
+        ({"turns": 64, "prefix_tokens": 64, "prefix_groups": 9}, "for 8 prompts or conversations"),
+    ],
+)
+def test_more_than_the_texts_give_is_refused(asked: dict[str, Any], said: str) -> None:
+    """Long prompts are few, and conversations of many turns fewer still."""
+    with pytest.raises(ConfigError, match=said):
+        prompts.load(Workload(name="w", source="builtin", **asked))
+
+
+def test_shortest_prefixes_are_different() -> None:
+    """As many groups as are asked for, down to the shortest prefix."""
+    workload = Workload(name="w", source="builtin", prefix_tokens=PREFIX_TOKENS_MIN, prefix_groups=GROUPS_MAX)
+    found, _ = prompts.load(workload)
+    assert len({prompt.messages[0]["content"] for prompt in found}) == GROUPS_MAX
 
 
 def test_chains_hold_questions_of_one_kind() -> None:

@@ -71,6 +71,7 @@ def test_a_clean_point_is_valid_and_prints_its_margins() -> None:
         ({"worker_cpu_p95": 0.81}, "worker_cpu_p95"),
         ({"worker_cpu_p95": None}, "worker_cpu_p95"),
         ({"capacity_share": 0.71}, "capacity_share"),
+        ({"in_step": 0.51}, "in_step"),
         ({"gc_pause_max_ms": 21.0}, "gc_pause_max"),
         ({"descriptors_share": 0.81}, "descriptors"),
         ({"contradictions": (("speculative_eagle_topk", 1, 4),)}, "server"),
@@ -284,6 +285,16 @@ def test_silence_is_the_longest_time_without_an_event_of_any_stream() -> None:
     assert facts(rows, [health(5000)], (0, 10 * S)).silence_s == pytest.approx(3.0)
 
 
+def test_silence_of_users_who_think_is_nobodys() -> None:
+    """While nothing is in flight nothing can come, at the window's ends too; a server that stands still is seen."""
+    first = row(0, sent_ms=1000, done_ns=2 * S, chunk_ns=[2 * S])
+    rows = [first, row(1, sent_ms=6000, done_ns=8 * S, chunk_ns=[8 * S])]
+    more = row(2, sent_ms=7000, done_ns=11 * S, chunk_ns=[11 * S])
+    for asked, longest_s in [(rows, 2.0), ([*rows, more], 3.0)]:
+        found = gather(arrays(asked, (0, 12 * S)), [health(5000)], Window(0, 12 * S, ""), Load(), 1, think_s=4.0)
+        assert found.silence_s == pytest.approx(longest_s)
+
+
 def test_few_refills_are_judged_by_their_p90() -> None:
     """Of 24 refills p99 is the longest: one pause of the machine would decide; of many it stands."""
     rows = [row(i, 1000 * i, refill_ns=(50 if i == 7 else 1) * NS_PER_MS) for i in range(24)]
@@ -292,3 +303,34 @@ def test_few_refills_are_judged_by_their_p90() -> None:
     assert few.refill_ms == pytest.approx(1.0)
     many = [row(i, 100 * i, refill_ns=(50 if i % 50 == 7 else 1) * NS_PER_MS) for i in range(240)]
     assert facts(many, [health(5000)], (0, 24 * S)).refill_ms == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize(("pauses", "status"), [(0, "VALID"), (1, "VALID"), (10, "INVALID")])
+def test_a_long_pause_counts_for_all_the_probes_that_it_swallowed(pauses: int, status: str) -> None:
+    """50 ms a second are one probe of 190, and yet one moment of twenty; once in the window they are no habit."""
+    beats = [health(1000 * i, loop_lag_ms=[0.1] * 190 + [50.0] * (2 < i <= 2 + pauses)) for i in range(1, 15)]
+    found = facts([row(i, 140 * i) for i in range(100)], beats, (2 * S, 12 * S))
+    assert found.loop_lag_max_ms == (50.0 if pauses else 0.1)
+    assert verdict.judge(found).status == status
+
+
+def test_the_share_of_the_capacity_is_the_busiest_workers() -> None:
+    """Events a second of the worker with most, by p95 of its seconds, of what calibration found for one."""
+    rows = [
+        row(i, 100 * i, worker=i % 2, chunk_ns=[i * S // 10 + k for k in range(8 if i % 2 else 2)]) for i in range(100)
+    ]
+    cols, limits = arrays(rows, (0, 10 * S)), {"failed_share_max": 0.01, "short_share_max": 0.01}
+    found = facts_of(cols, health_columns([health(5000)]), (0, 10 * S), concurrency=2, **limits)
+    assert found.capacity_share is None
+    known = {"capacity_events_per_s": 100.0, "capacity_note": "of 100 events/s"}
+    found = facts_of(cols, health_columns([health(5000)]), (0, 10 * S), concurrency=2, **limits, **known)
+    assert found.capacity_share == pytest.approx(0.4)
+    (finding,) = [one for one in verdict.judge(found).margins if one.rule == "capacity_share"]
+    assert verdict.margin(dataclasses.asdict(finding)) == "capacity 40 % (limit 70 % of 100 events/s)"
+
+
+def test_a_capacity_that_is_a_lower_bound_condemns_nothing() -> None:
+    """More than 70 % of "at least" so much may be little of what it is."""
+    facts = dataclasses.replace(GOOD, capacity_share=0.9, capacity_at_least=True)
+    assert verdict.judge(facts).status == "VALID"
+    assert verdict.judge(dataclasses.replace(facts, capacity_at_least=False)).status == "INVALID"

@@ -118,6 +118,8 @@ def test_expected_duration() -> None:
     same = [Measured(4, 1.0), Measured(4, 2.0)]
     assert expect(4, 9.0, same).duration_s == pytest.approx(2.0)
     assert (expect_at(None, 3.0, []).duration_s, expect_at(None, 3.0, same).duration_s) == (3.0, 2.0)
+    assert expect(50, 9.0, [*flat, Measured(20, 2.0)]).duration_s == pytest.approx(5.0)
+    assert expect(20, 9.0, [Measured(20, 2.0)] * 3).duration_s == pytest.approx(2.0)
     falling = [Measured(20, 2.0), Measured(10, 1.0)]
     assert expect(50, 9.0, falling).duration_s == pytest.approx(5.0)
 
