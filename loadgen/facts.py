@@ -5,12 +5,14 @@ Pure. Owns which rows and samples a fact is taken from; knows no limits (see ver
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from loadgen.agreement import Agreement, agreement
 from loadgen.config import Load
-from loadgen.openloop import open_facts
+from loadgen.openloop import OpenFacts, open_facts
 from loadgen.record import PROBE_S, Outcome
 from loadgen.series import (
     NS_PER_S,
@@ -27,7 +29,6 @@ from loadgen.series import (
 )
 from loadgen.stats import MSER_BATCH, halves, mser5, slope_per_min
 from loadgen.summary import cached_share
-from loadgen.verdict import Facts
 from loadgen.window import Window
 
 NS_PER_MS = 1e6
@@ -35,6 +36,51 @@ REFILLS_FOR_P99 = 100
 BINS = 40  # twenty in each half: with ten, one request's begin in a bin too many hides a slow warm-up
 MSER_BINS = 20 * MSER_BATCH
 HEALTH_NAMES = ("t_ns", "duration_ns", "cpu_share", "gc_pause_max_ms", "descriptors", "descriptors_max")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of one Point. None: not known. Shares are of 1; `steady` is None where it could not be tested."""
+
+    requests: int  # sent in the window
+    failed: int
+    short: int
+    failed_share_max: float
+    short_share_max: float
+    failure: str | None = None  # the commonest one in words
+    whole_run: bool = False  # a fixed count: rules about a steady level are shown and not judged
+    steady: bool | None = None
+    halves_difference: float | None = None  # second half against first, share of the mean
+    halves_standard_errors: float | None = None
+    slope_per_min: float | None = None  # share of the mean
+    slope_half_width: float | None = None
+    mser_s: float | None = None  # what MSER-5 would still cut at the window's start
+    concurrency_held: float | None = None  # mean in flight over the target; None in open loop
+    in_step: float | None = None  # 0: requests begin at any time, 1: those of all streams together
+    refill_ms: float | None = None  # p99, or p90 where `refill_few`
+    refill_few: bool = False
+    silence_s: float | None = None  # longest time in the window without an event of any stream
+    window_s: float | None = None
+    ttft_ms: float | None = None  # median
+    request_ms: float | None = None  # mean from sent to done
+    chunk_gap_ms: float | None = None  # median over requests of their mean gap between events
+    open: OpenFacts | None = None  # None in closed loop
+    loop_lag_p99_ms: float | None = None
+    loop_lag_max_ms: float | None = None
+    worker_cpu_p95: float | None = None  # of a core
+    capacity_share: float | None = None  # of what calibration found for one worker, the busiest one's
+    capacity_at_least: bool = False  # calibration found no limit, so a larger share proves nothing
+    capacity_note: str = ""  # the figure and its day, or why there is none
+    workers: Agreement | None = None
+    gc_pause_max_ms: float | None = None
+    descriptors_share: float | None = None
+    chunks_per_read: float | None = None
+    cached_share: float | None = None  # of the prompts' tokens
+    sharing_meant: bool = False  # prompts begin alike on purpose
+    contradictions: tuple[tuple[str, Any, Any], ...] = ()  # (flag, asked, told)
+    not_proven: tuple[str, ...] = ()  # what the server does not tell
+    proof_needed: bool = True  # false for a server that is not ours: nothing is claimed of it
+    died: str | None = None  # how the server ended, when it did
 
 
 def gather(
@@ -108,6 +154,7 @@ def facts_of(
         **_refill(cols["refill_ns"][sent]),
         open=open_facts(cols, *span_ns, whole_run) if is_open(cols) else None,
         capacity_share=peak / capacity_events_per_s if peak and capacity_events_per_s else None,
+        workers=agreement(cols, good),
         chunks_per_read=_chunks_per_read(cols, sent),
         cached_share=cached_share(cols, good),
         silence_s=_silence_s(cols, *span_ns, think_s),

@@ -46,6 +46,7 @@ SHOWN_AS = {
     "mser5_cut": "MSER-5 cut",
     "worker_cpu_p95": "worker CPU p95",
     "capacity_share": "capacity",
+    "workers_apart": "TTFT of the workers apart by",
     "in_step": "streams in step",
     "gc_pause_max": "GC pause max",
     "overload": "requests piled up",

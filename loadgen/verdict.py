@@ -10,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from loadgen import agreement
 from loadgen.errors import INVALID_POINTS, Interrupted, ServerError
+from loadgen.facts import Facts as Facts
 from loadgen.margin import Finding as Finding
 from loadgen.margin import Measure
 from loadgen.margin import margin as margin
-from loadgen.openloop import OpenFacts, findings
+from loadgen.openloop import findings
 from loadgen.stats import HALVES_DIFFERENCE_MAX, HALVES_STANDARD_ERRORS_MAX
 
 CONCURRENCY_HELD_MIN = 0.98  # below, the level that was asked for was not what ran
@@ -34,50 +36,6 @@ CHUNKS_PER_READ_MAX = 2.0  # above, most events share a read: their times are th
 CACHED_SHARE_MAX = 0.01  # above, the server did less work than prompts that are new to it would ask
 
 VALID, INVALID, FAILED, INTERRUPTED = "VALID", "INVALID", "FAILED", "INTERRUPTED"
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What is known of one Point. None: not known. Shares are of 1; `steady` is None where it could not be tested."""
-
-    requests: int  # sent in the window
-    failed: int
-    short: int
-    failed_share_max: float
-    short_share_max: float
-    failure: str | None = None  # the commonest one in words
-    whole_run: bool = False  # a fixed count: rules about a steady level are shown and not judged
-    steady: bool | None = None
-    halves_difference: float | None = None  # second half against first, share of the mean
-    halves_standard_errors: float | None = None
-    slope_per_min: float | None = None  # share of the mean
-    slope_half_width: float | None = None
-    mser_s: float | None = None  # what MSER-5 would still cut at the window's start
-    concurrency_held: float | None = None  # mean in flight over the target; None in open loop
-    in_step: float | None = None  # 0: requests begin at any time, 1: those of all streams together
-    refill_ms: float | None = None  # p99, or p90 where `refill_few`
-    refill_few: bool = False
-    silence_s: float | None = None  # longest time in the window without an event of any stream
-    window_s: float | None = None
-    ttft_ms: float | None = None  # median
-    request_ms: float | None = None  # mean from sent to done
-    chunk_gap_ms: float | None = None  # median over requests of their mean gap between events
-    open: OpenFacts | None = None  # None in closed loop
-    loop_lag_p99_ms: float | None = None
-    loop_lag_max_ms: float | None = None
-    worker_cpu_p95: float | None = None  # of a core
-    capacity_share: float | None = None  # of what calibration found for one worker, the busiest one's
-    capacity_at_least: bool = False  # calibration found no limit, so a larger share proves nothing
-    capacity_note: str = ""  # the figure and its day, or why there is none
-    gc_pause_max_ms: float | None = None
-    descriptors_share: float | None = None
-    chunks_per_read: float | None = None
-    cached_share: float | None = None  # of the prompts' tokens
-    sharing_meant: bool = False  # prompts begin alike on purpose
-    contradictions: tuple[tuple[str, Any, Any], ...] = ()  # (flag, asked, told)
-    not_proven: tuple[str, ...] = ()  # what the server does not tell
-    proof_needed: bool = True  # false for a server that is not ours: nothing is claimed of it
-    died: str | None = None  # how the server ended, when it did
 
 
 @dataclass(frozen=True)
@@ -203,6 +161,10 @@ def _capacity(f: Facts) -> list[Finding]:
     return [dataclasses.replace(one, ok=ok, note=f" {f.capacity_note}".rstrip())]
 
 
+def _workers(f: Facts) -> list[Finding]:
+    return agreement.findings(f.workers)
+
+
 def _gc(f: Facts) -> list[Finding]:
     return _at_most("gc_pause_max", f.gc_pause_max_ms, GC_PAUSE_MS_MAX, "ms", MORE_WORKERS)
 
@@ -258,6 +220,7 @@ RULES: tuple[Callable[[Facts], list[Finding]], ...] = (
     _loop_lag,
     _cpu,
     _capacity,
+    _workers,
     _gc,
     _descriptors,
     _merged,

@@ -29,6 +29,7 @@ PURE = {
             "form",
             "framing",
             "series",
+            "agreement",
             "facts",
             "summary",
             "margin",
