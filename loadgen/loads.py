@@ -6,8 +6,9 @@ Pure. Every refusal is one sentence that says what to change.
 from collections.abc import Sequence
 
 from loadgen.bounds import choice, number
-from loadgen.config import CONCURRENCY_MAX, Config, Load, levels
+from loadgen.config import CONCURRENCY_MAX, LEVEL_S_MAX, Config, Level, Load, levels
 from loadgen.errors import ConfigError
+from loadgen.window import window_s_min
 
 ARRIVALS = ("constant", "poisson", "gamma")
 CLOCKED = ("rate", "arrival", "burstiness", "trace", "trace_speed", "max_in_flight")
@@ -26,8 +27,8 @@ def check_load(config: Config) -> None:
         "total_s_max",
         "window_s",
     ):
-        number(config, f"load.{key}", 0, 86_400, above=True)
-    number(config, "load.stagger_s", 0, 86_400)
+        number(config, f"load.{key}", 0, LEVEL_S_MAX, above=True)
+    number(config, "load.stagger_s", 0, LEVEL_S_MAX)
     number(config, "load.window_requests", 1, 10_000_000)
     number(config, "load.failed_share_max", 0, 1)
     number(config, "load.short_share_max", 0, 1)
@@ -35,7 +36,27 @@ def check_load(config: Config) -> None:
         _check_open(config)
     else:
         _refuse_given(load, CLOCKED, "closed", "add load=open")
-    levels(load)
+    if load.requests is not None and load.window_s is not None:
+        raise ConfigError("load.requests is a fixed count, which has no window: leave it or load.window_s out")
+    for level in levels(load):
+        _check_due(load, level)
+
+
+def _check_due(load: Load, level: Level) -> None:
+    """Refuse a window in which no request is due, and a count that nobody waits for."""
+    if level.rate is None:
+        return
+    length_s = window_s_min(load)
+    if level.requests is None and level.rate * length_s < 1:
+        raise ConfigError(
+            f"load.rate={level.rate:g}: not one request is due in a window of {length_s:g} s; "
+            "raise the rate, or make the window longer (load.window_s)"
+        )
+    if level.requests is not None and level.requests > level.rate * LEVEL_S_MAX:
+        raise ConfigError(
+            f"load.requests={level.requests} at load.rate={level.rate:g} takes longer than a day: "
+            "lower load.requests, or raise the rate"
+        )
 
 
 def _check_open(config: Config) -> None:

@@ -31,8 +31,13 @@ def text(measure: Measure, unit: str) -> str:
     if isinstance(measure, str):
         return measure
     if unit.startswith("share"):
-        return f"{100 * measure:.3g} %{unit.removeprefix('share')}"
-    return f"{measure:.3g} {unit}".rstrip()
+        return f"{_digits(100 * measure)} %{unit.removeprefix('share')}"
+    return f"{_digits(measure)} {unit}".rstrip()
+
+
+def _digits(value: float) -> str:
+    """Three digits, or all of the whole part: no power of ten."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
 # Where a rule's name is no good name for what it measures.

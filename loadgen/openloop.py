@@ -1,7 +1,8 @@
 """What became of a load that arrives by a clock: was it sent as planned, and could the server keep up with it?
 
 Pure. Owns the facts and the rules of open loop. A request is in the system from the moment it was due until it ended,
-whether it waited at the server or, with `load.max_in_flight`, for a place here.
+whether it waited at the server or, with `load.max_in_flight`, for a place here. By how much this client was too slow to
+send it is lateness, and no fault of the server's.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 
 from loadgen.margin import Finding
 from loadgen.record import Outcome
-from loadgen.series import NS_PER_S, Columns, tokens_between
+from loadgen.series import NS_PER_S, Columns, failures, tokens_between
 
 LATENESS_P99_MS_MAX = 10.0  # of requests that had no place to wait for: more is the client's own delay
 RATE_HELD_MIN = 0.99  # below, the rate that was asked for was not what came
@@ -54,24 +55,29 @@ class OpenFacts:
 
 
 def open_facts(cols: Columns, start_ns: float, end_ns: float, whole_run: bool) -> OpenFacts:
-    """The facts of an open loop's rows in [start, end); of a whole run all rows count, and nothing can pile up."""
+    """The facts of an open loop's rows in [start, end); of a whole run all rows count.
+
+    What piled up in a whole run is told of the time in which its requests came, and not judged: it ends at the last.
+    """
     planned, sent = cols["planned_ns"].astype(np.float64), cols["sent_ns"].astype(np.float64)
+    # What failed before its first byte was tried when it was due: the failed share tells of it.
+    tried = np.where(np.isnan(sent) & failures(cols), planned, sent)
     due = np.full(len(planned), True) if whole_run else _within(planned, start_ns, end_ns)
-    out = ~np.isnan(sent) if whole_run else _within(sent, start_ns, end_ns)
+    out = ~np.isnan(tried) if whole_run else _within(tried, start_ns, end_ns)
     length_s = (end_ns - start_ns) / NS_PER_S
     waited = ~np.isnan(cols["refill_ns"].astype(np.float64))
     opening = np.nan_to_num(cols["connect_ns"].astype(np.float64))
-    late_ms = ((sent - planned - opening) / NS_PER_MS)[out & ~waited]
+    late_ms = ((sent - planned - opening) / NS_PER_MS)[out & ~waited & ~np.isnan(sent)]
     return OpenFacts(
         lateness_p99_ms=float(np.quantile(late_ms, 0.99)) if len(late_ms) else None,
         waited=int((out & waited).sum()),
         offered_per_s=rate_per_s(planned[due], None if whole_run else length_s),
-        achieved_per_s=rate_per_s(sent[out], None if whole_run else length_s),
+        achieved_per_s=rate_per_s(tried[out], None if whole_run else length_s),
         missing=None if whole_run else int(due.sum() - out.sum()),
         served_per_s=_served_per_s(cols, start_ns, end_ns),
-        burst=burst(sent[out]),
+        burst=burst(tried[out]),
         cut=0 if whole_run else int((out & (cols["outcome"] == Outcome.CUT)).sum()),
-        **({} if whole_run or length_s <= 0 else _pile(cols, start_ns, end_ns)),
+        **(_pile(cols, *_came_in(planned)) if whole_run else _pile(cols, start_ns, end_ns)),
     )
 
 
@@ -109,35 +115,53 @@ def _pile(cols: Columns, start_ns: float, end_ns: float) -> dict[str, Any]:
     L^2 c / n; c is 1 for Poisson arrivals of equal requests, else the squared coefficients of variation of the gaps and
     of the durations (M/G/infinity, whose autocovariance adds up to L E[D^2] / E[D]).
     """
-    planned, done = cols["planned_ns"].astype(np.float64), cols["done_ns"].astype(np.float64)
-    due = np.flatnonzero(_within(planned, start_ns, end_ns))
+    if end_ns <= start_ns:
+        return {}
+    came, done = _came(cols), cols["done_ns"].astype(np.float64)
+    inside = np.flatnonzero(_within(came, start_ns, end_ns))
     edges = np.linspace(start_ns, end_ns, 4)
-    thirds = [_in_system(planned, done, low, high) for low, high in pairwise(edges)]
-    ttft_ms = (cols["first_token_ns"].astype(np.float64) - planned) / NS_PER_MS
+    thirds = [_in_system(came, done, low, high) for low, high in pairwise(edges)]
+    ttft_ms = (cols["first_token_ns"].astype(np.float64) - came) / NS_PER_MS
     # Who had none when the Point ended would have waited for longer than can be told.
     waiting = np.isnan(ttft_ms) & np.isin(cols["outcome"].astype(str), (Outcome.CUT, Outcome.UNSENT))
     ttft_ms = np.where(waiting, np.inf, ttft_ms)
-    medians = [
-        _median(ttft_ms[_within(planned, low, high)]) for low, high in ((edges[0], edges[1]), (edges[2], edges[3]))
-    ]
-    if len(due) < 6 or None in medians or not any(thirds):
+    medians = [_median(ttft_ms[_within(came, low, high)]) for low, high in ((edges[0], edges[1]), (edges[2], edges[3]))]
+    if len(inside) < 6 or None in medians or not any(thirds):
         return {}
-    spread = _cv2(np.diff(np.sort(planned[due]))) + _cv2((done - planned)[due])
+    spread = _cv2(np.diff(np.sort(came[inside]))) + _cv2((done - came)[inside])
     # The mean of all three: one third alone may be nearly empty by chance.
-    error = float(np.mean(thirds) * np.sqrt(2 * max(spread, 1.0) / (len(due) / 3)))
+    error = float(np.mean(thirds) * np.sqrt(2 * max(spread, 1.0) / (len(inside) / 3)))
     grown = thirds[2] - thirds[0]
     return {
-        "piled_up": 1.5 * grown / len(due),  # the middles of the outer thirds are two thirds of the window apart
+        "piled_up": 1.5 * grown / len(inside),  # the middles of the outer thirds are two thirds of the window apart
         "piled_up_errors": grown / error,
         "still_growing": thirds[0] < thirds[1] < thirds[2],
         "ttft_ms": tuple(medians),
     }
 
 
-def _in_system(planned: np.ndarray, done: np.ndarray, low: float, high: float) -> float:
+def _came_in(planned: np.ndarray) -> tuple[float, float]:
+    """From the first to the last request's time (ns); (0, 0) where there is none."""
+    return (float(np.nanmin(planned)), float(np.nanmax(planned))) if len(planned) else (0.0, 0.0)
+
+
+def _came(cols: Columns) -> np.ndarray:
+    """When each request came into the system (ns): when it was due, but for what the client alone held it back.
+
+    NaN: never, since only the client's slowness kept it from being sent.
+    """
+    planned, sent = cols["planned_ns"].astype(np.float64), cols["sent_ns"].astype(np.float64)
+    waited = ~np.isnan(cols["refill_ns"].astype(np.float64))
+    opening = np.nan_to_num(cols["connect_ns"].astype(np.float64))
+    came = np.where(waited | np.isnan(sent), planned, sent - opening)
+    # What was not sent at all waited for a place where others did.
+    return came if waited.any() else np.where(cols["outcome"] == Outcome.UNSENT, np.nan, came)
+
+
+def _in_system(came: np.ndarray, done: np.ndarray, low: float, high: float) -> float:
     """Mean number of requests in the system between two moments; what never ended stays in it."""
     until = np.where(np.isnan(done), high, done)
-    return float(np.nansum(np.maximum(np.minimum(until, high) - np.maximum(planned, low), 0)) / (high - low))
+    return float(np.nansum(np.maximum(np.minimum(until, high) - np.maximum(came, low), 0)) / (high - low))
 
 
 def _median(values: np.ndarray) -> float | None:
@@ -160,14 +184,17 @@ def findings(f: OpenFacts, whole_run: bool) -> list[Finding]:
 def _overload(f: OpenFacts, whole_run: bool) -> list[Finding]:
     """Both must rise: in-flight alone may by chance, TTFT alone by a pause of the server."""
     enough = "" if f.served_per_s is None else f" (its tokens were those of {f.served_per_s:.3g} requests a second)"
-    advice = f"the rate is above what the server can serve, and no latency has a steady value; lower load.rate{enough}"
+    bound, mend = ("", "lower load.rate")
+    if f.waited:  # more at once might be served, nobody knows
+        bound, mend = " with load.max_in_flight requests at once", "raise load.max_in_flight or lower load.rate"
+    advice = f"the rate is above what the server can serve{bound}, and no latency has a steady value; {mend}{enough}"
     if f.cut and not f.growing:
         late = "requests sent in the window had not ended long after it, and were cut; " + advice
         return [Finding("overload", f"{f.cut} not answered", "all", "", False, late)]
     note = ", if in flight and TTFT rise beyond chance"
     if f.growing and f.ttft_ms is not None:
         first, last = ("for ever" if ms == np.inf else f"{ms:.0f} ms" for ms in f.ttft_ms)
-        note = f"; the first token took {first} in the window's first third, {last} in its last"
+        note = f"; the first token took {first} in the first third of the time, {last} in the last"
     ok = None if whole_run else not f.growing
     return [Finding("overload", f.piled_up, PILED_UP_MAX, "share", ok, advice, note=note)]
 
@@ -178,7 +205,8 @@ def _rate_held(f: OpenFacts) -> list[Finding]:
     by_chance = f.missing is not None and f.missing <= 1 and bool(held)
     ok = None if held is None else held >= RATE_HELD_MIN or by_chance
     waited = f"; {f.waited} waited for one of load.max_in_flight places" if f.waited else ""
-    advice = "not all were sent as planned: raise load.max_in_flight, lower the rate, or add workers (cluster.workers)"
+    mend = "raise load.max_in_flight, lower the rate, or" if f.waited else "lower the rate, or"
+    advice = f"not all were sent as planned: {mend} add workers (cluster.workers)"
     return [Finding("rate_held", held, RATE_HELD_MIN, "share", ok, advice, at_least=True, note=waited)]
 
 

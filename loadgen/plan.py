@@ -84,13 +84,13 @@ class Plan:
 
         Made when they are asked: a trace's prompts are hundreds of megabytes together.
         """
-        first, place = self._text(seq), seq
-        content = first.text
-        while len(content) < CHARS_A_TOKEN * tokens:
-            place += 1
-            content += "\n\n" + self._text(place).text
-        # A server refuses a question of nothing.
-        asked = ({"role": "user", "content": content[: max(1, CHARS_A_TOKEN * tokens)]},)
+        first, size = self._text(seq), max(1, CHARS_A_TOKEN * tokens)  # a server refuses a question of nothing
+        parts = [first.text]
+        missing = size - len(parts[0])
+        while missing > 0:
+            parts.append(self._text(seq + len(parts)).text)
+            missing -= len("\n\n") + len(parts[-1])
+        asked = ({"role": "user", "content": "\n\n".join(parts)[:size]},)
         return Prompt(first.id, first.kind, asked, tokens=tokens)
 
     def _text(self, seq: int) -> Prompt:

@@ -72,6 +72,7 @@ def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping
         "levels": len(ladder.levels),
         "concurrency": cell.level.concurrency,
         "rate": cell.identity["rate"],
+        "trace": cell.conf.load.trace,
     }
 
     def show(board: Mapping[str, Any]) -> None:

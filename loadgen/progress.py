@@ -101,7 +101,7 @@ class Progress:
     def _head(self) -> str:
         known = self._facts
         level = f"level {known['level']} of {known.get('levels', '?')}" if known.get("level") else ""
-        load = (known.get("concurrency"), known.get("rate"))
+        load = (known.get("concurrency"), known.get("rate"), known.get("trace"))
         asked = in_words(*load) if any(load) else ""
         return clean(" · ".join(part for part in (known.get("variant"), level, asked, self._phase) if part))
 

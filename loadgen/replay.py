@@ -15,8 +15,8 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 
-from loadgen.arrivals import Process, Replay
-from loadgen.config import Level, Load, levels
+from loadgen.arrivals import NS_PER_S, Process, Replay
+from loadgen.config import LEVEL_S_MAX, Level, Load, levels
 from loadgen.errors import ConfigError
 
 TOKENS_MAX = 1_000_000  # of one question or answer; more is no length but a broken line
@@ -46,7 +46,7 @@ def load(name: str) -> tuple[Replay, tuple[str, ...]]:
     except OSError as error:
         raise ConfigError(f"load.trace={name} cannot be read ({error.strerror}); name a readable file") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"load.trace={name} is not UTF-8 text; convert it") from None
+        raise ConfigError(f"load.trace={name} is not UTF-8 text; unpack or convert it") from None
     kept = came[came["output_tokens"] > 0]
     if not len(kept):
         raise ConfigError(
@@ -54,7 +54,8 @@ def load(name: str) -> tuple[Replay, tuple[str, ...]]:
         )
     left_out = len(came) - len(kept)
     warnings = [f"load.trace={name}: {left_out} requests without an answer were left out"] if left_out else []
-    at_ns = ((kept["at_s"] - kept["at_s"][0]) * 1e9).astype(np.int64)
+    # Floats until they are known to be no longer than LEVEL_S_MAX.
+    at_ns = np.rint((kept["at_s"] - kept["at_s"][0]) * NS_PER_S)
     return Replay(at_ns, kept["input_tokens"], kept["output_tokens"]), tuple(warnings)
 
 
@@ -82,11 +83,23 @@ def trace_warnings(asked: Load) -> tuple[str, ...]:
         if level.requests is not None and level.requests > len(replay.at_ns):
             there = f"the trace holds {len(replay.at_ns)}"
             raise ConfigError(f"load.requests={level.requests}: {there}; ask for at most so many, or leave it out")
-        if _chosen(asked, level).rate is None:
-            raise ConfigError(
-                f"load.trace={asked.trace}: all its requests come at once, which is no rate; give more of them"
-            )
+        _check_span(asked, level)
     return warnings
+
+
+def _check_span(asked: Load, level: Level) -> None:
+    """Refuse what lasts no time, or longer than anybody waits (and than stamps in nanoseconds can tell)."""
+    chosen = load(str(asked.trace))[0].at_ns[: level.requests]
+    span_s = float(chosen[-1]) / NS_PER_S / asked.trace_speed
+    if span_s * NS_PER_S < 1:
+        raise ConfigError(
+            f"load.trace={asked.trace}: all its requests come at once, which is no rate; replay more of them, or slower"
+        )
+    if span_s > LEVEL_S_MAX:
+        raise ConfigError(
+            f"load.trace={asked.trace} takes {span_s / 3600:.3g} hours, at most {LEVEL_S_MAX / 3600:.0f} can be "
+            "replayed: ask for its first ones by load.requests=N, or raise load.trace_speed"
+        )
 
 
 def _chosen(asked: Load, level: Level) -> Replay:
@@ -135,7 +148,8 @@ def _csv(lines: Iterable[str], name: str) -> Iterator[tuple[int, Came]]:
     rows = csv.DictReader(lines)
     if not {at, asked, answered} <= set(rows.fieldnames or ()):
         raise _unlike(name, 1, COLUMNS["csv"])
-    for number, row in enumerate(rows, 2):
+    for row in rows:
+        number = rows.line_num
         try:
             yield number, Came(float(row[at]), int(float(row[asked])), int(float(row[answered])))
         except (ValueError, TypeError, OverflowError):

@@ -87,7 +87,7 @@ def _cells(point: Point, opened: bool) -> list[Text]:
     load, summary, status = point["load"], point.get("summary") or {}, point["verdict"]["status"]
     failed, requests = summary.get("failed"), summary.get("requests")
     cells = [
-        f"{load['rate']:.3g}" if load.get("rate") is not None else str(load.get("concurrency", NOTHING)),
+        _level(load),
         figure(summary.get("output_tokens_per_s")),
         figure(summary.get("tokens_per_s_per_stream")),
         _pair(summary.get("ttft_ms")),
@@ -99,6 +99,13 @@ def _cells(point: Point, opened: bool) -> list[Text]:
     # Numbers that may not be believed must not look like those that may.
     style = "" if status == VALID else "dim"
     return [*(Text(cell, style=style) for cell in cells), Text(status, style=COLOURS.get(status, "red"))]
+
+
+def _level(load: Mapping[str, Any]) -> str:
+    """A rate as it was asked for; that of a trace is a mean."""
+    if load.get("rate") is None:
+        return str(load.get("concurrency", NOTHING))
+    return figure(load["rate"]) if load.get("trace") else f"{load['rate']:g}"
 
 
 def _pair(times: Mapping[str, float | None] | None) -> str:
@@ -273,9 +280,15 @@ def next_step(
     names = list(dict.fromkeys(variants))
     if len(names) == 1:
         other = "eagle_topk1_v2" if names[0] == "baseline" else "baseline"
-        swapped = command.replace(f"variant={names[0]}", f"variant={other}")
+        swapped = _elsewhere(command.replace(f"variant={names[0]}", f"variant={other}"))
         return f"{results}\nnext: {swapped}" if swapped != command and "engine=external" not in command else results
     if blocks == 1 and "block=" not in command:
-        again = command.replace(" loadgen -m ", " loadgen -m block=0,1,2 ", 1)
+        again = _elsewhere(command.replace(" loadgen -m ", " loadgen -m block=0,1,2 ", 1))
         return f"{results}\nnext, since one block tells nothing across server starts: {again}"
     return f"{results}\nnext: read every request with DuckDB, pandas or Polars: {root}/**/requests.parquet"
+
+
+def _elsewhere(command: str) -> str:
+    """The command without the folder that it was given: another question is refused there, and cannot be resumed."""
+    named = ("hydra.run.dir=", "hydra.sweep.dir=", "resume=true")
+    return shlex.join(word for word in shlex.split(command) if not word.startswith(named))

@@ -1,5 +1,6 @@
 """Going on after an interruption: which folder holds the same question, and which of its Points are VALID already."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,13 +20,24 @@ Key = tuple[str, str, int, int | None, float | None]
 def question(configs: Sequence[Config], places: Sequence[Path], hashes: Sequence[str]) -> list[dict[str, Any]]:
     """What a command asks, as plain values: every run's configuration, its folder below the root, its workload's hash.
 
-    The hash knows the texts: a file of prompts may have changed since.
+    The hash knows the texts: a file of prompts may have changed since, and so may the others that are named.
     """
     values = [
-        {"folder": str(folder), "workload_hash": asked, "config": {**as_dict(conf), "resume": False}}
+        {
+            "folder": str(folder),
+            "workload_hash": asked,
+            "files": _files(conf),
+            "config": {**as_dict(conf), "resume": False},
+        }
         for conf, folder, asked in zip(configs, places, hashes, strict=True)
     ]
     return list(json.loads(json.dumps(values)))  # as it will be read back
+
+
+def _files(conf: Config) -> dict[str, str]:
+    """A hash of every file, but that of the prompts, which decides what is measured."""
+    names = (conf.load.trace, conf.engine.profile)
+    return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in names if name}
 
 
 def remember(root: Path, asked: list[dict[str, Any]], command: str) -> None:
@@ -43,7 +55,9 @@ def find(root: Path, chosen: bool, asked: list[dict[str, Any]]) -> Path:
         if place.is_file() and read_json(place)["runs"] == asked:
             return place.parent
     where = root if chosen else root.parent.parent
-    raise ConfigError(f"{where} holds no run with this same configuration and prompts; run it once without resume=true")
+    raise ConfigError(
+        f"{where} holds no run with this same configuration, prompts and files; run it once without resume=true"
+    )
 
 
 def done(root: Path) -> set[Key]:

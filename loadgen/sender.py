@@ -41,7 +41,7 @@ class Sender:
     ) -> None:
         self._plan, self._api, self._model_id, self._point_id = plan, api, model_id, point_id
         self._exchange, self._tally, self._start_ns = exchange, tally, start_ns
-        self._endpoints = endpoints
+        self._endpoints, self._workers, self._worker = endpoints, workers, worker
         self._due = due(plan, workers, worker)
         self._next: Asked | None = None  # taken from the plan, not yet sent
         self._places = deque([start_ns] * places)  # since when each has been free
@@ -105,8 +105,12 @@ class Sender:
             plan.ignore_eos,
             planned_ns,
             planned_prompt_tokens=prompt.tokens,
-            endpoint=self._endpoints[seq % len(self._endpoints)],
+            endpoint=self._endpoints[self._place(seq)],
         )
+
+    def _place(self, seq: int) -> int:
+        """Which endpoint takes request `seq`: in turns, each worker by itself, so that none has one of its own."""
+        return (self._worker + seq // self._workers) % len(self._endpoints)
 
     async def _one(self, asked: Asked, body: bytes) -> None:
         trace, self._next = Trace(), None
@@ -114,7 +118,7 @@ class Sender:
         self.active[asked.seq] = asked, trace
         self.sent += 1
         try:
-            await self._exchange(asked.seq % len(self._endpoints), headers, body, trace)
+            await self._exchange(self._place(asked.seq), headers, body, trace)
         finally:
             del self.active[asked.seq]
             self._places.append(monotonic_ns() if trace.done_ns is None else trace.done_ns)

@@ -131,6 +131,8 @@ def _arrivals(cols: Columns, start: float, end: float, whole_run: bool) -> dict[
         "achieved_per_s": facts.achieved_per_s,
         "waited": facts.waited,
         "sent_in_100_ms_max": facts.burst,
+        "piled_up": facts.piled_up,
+        "growing": facts.growing,
     }
 
 
@@ -206,14 +208,20 @@ def _tokens(cols: Columns, good: np.ndarray) -> dict[str, Any]:
 
 
 def caveats(numbers: Mapping[str, Any] | None) -> list[str]:
-    """What a Point's summary says against taking its workload for what was asked."""
-    told, asked = (numbers or {}).get("prompt_tokens_mean"), (numbers or {}).get("planned_prompt_tokens_mean")
-    if not told or not asked or abs(told / asked - 1) <= PROMPT_LENGTH_OFF_MAX:
-        return []
-    return [
-        f"prompts were to have about {asked:.0f} tokens (workload.input_tokens), the server counted {told:.0f}: "
-        "its tokenizer is not the usual four characters a token"
-    ]
+    """What a Point's summary says against taking its workload, or its latencies, for what was asked."""
+    known, found = numbers or {}, []
+    told, asked = known.get("prompt_tokens_mean"), known.get("planned_prompt_tokens_mean")
+    if told and asked and abs(told / asked - 1) > PROMPT_LENGTH_OFF_MAX:
+        found.append(
+            f"prompts were to have about {asked:.0f} tokens, the server counted {told:.0f}: "
+            "its tokenizer is not the usual four characters a token"
+        )
+    if known.get("whole_run") and known.get("growing"):
+        found.append(
+            f"requests piled up while they came ({100 * known['piled_up']:.0f} % of them): "
+            "latencies are those of this count, and grow with it (load.requests)"
+        )
+    return found
 
 
 def cached_share(cols: Columns, rows: np.ndarray) -> float | None:

@@ -48,14 +48,18 @@ async def test_absolute_times_whatever_the_server_does() -> None:
 
 
 async def test_two_workers_send_the_one_sequence() -> None:
-    """Each request once, by the worker whose it is, at its time."""
+    """Each request once, by the worker whose it is, at its time; each worker asks both of two endpoints."""
     plan = clocked(100, 60, "poisson")
-    async with scripted(well(5, 6)) as server:
-        given = shard(server.url, plan=plan, workers=2, concurrency=None)
+    async with scripted(well(5, 6)) as server, scripted(well(5, 6)) as other:
+        urls = (server.url, other.url)
+        given = shard(server.url, base_urls=urls, plan=plan, workers=2, concurrency=None)
         boards = [until(exhausted) for _ in range(2)]
         await asyncio.gather(*(one.drive(replace(given, worker=k)) for k, one in enumerate(boards)))
     for one in boards:
         check(one)
+        endpoints = [row["endpoint"] for row in one.rows]
+        assert [endpoints.count(url) for url in urls] == [15, 15]
+    assert (len(server.requests), len(other.requests)) == (30, 30)
     rows = sorted((row for one in boards for row in one.rows), key=lambda row: row["seq"])
     assert [(row["seq"], row["planned_ns"]) for row in rows] == list(due(plan, 1, 0))
     assert all(row["worker"] == row["seq"] % 2 for row in rows)

@@ -85,4 +85,4 @@ def test_resume_measures_only_what_is_missing(
     assert "holds no run with this same configuration" in capsys.readouterr().err
     texts.write_text('"one"\n"three"\n')
     assert main([*asked, "resume=true"]) == 2
-    assert "and prompts" in capsys.readouterr().err
+    assert "prompts and files" in capsys.readouterr().err

@@ -1,6 +1,8 @@
 """Arrivals: each process keeps its rate and its spread, a seed says all, shards add up, a trace is its file."""
 
+import gzip
 import json
+import time
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 from loadgen import replay
-from loadgen.arrivals import Process
+from loadgen.arrivals import Process, Replay
 from loadgen.config import Level, Load
 from loadgen.errors import ConfigError
 from loadgen.plan import Plan, Prompt, due, payload
@@ -90,6 +92,40 @@ def test_mooncakes_json_lines(tmp_path: Path) -> None:
     assert replay.resolved(load, Level(None, None)) == Level(None, 3, pytest.approx(2 / 3))
 
 
+@pytest.mark.parametrize("around", [("\ufeff", ""), ("", "\n\n")])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("lines", [mooncake((2000, 3, 4), (3000, 5, 6)), CSV + "2,,1,m,3,4,7,x\n3,,1,m,5,6,11,x\n"])
+def test_how_a_file_was_saved_changes_nothing(lines: str, end: str, around: tuple[str, str], tmp_path: Path) -> None:
+    """Byte order marks, other line ends, empty lines behind."""
+    text = (around[0] + lines + around[1]).replace("\n", end)
+    found = replay.arrivals(Load(kind="open", trace=written(tmp_path, text)), Level(None, None), 0)
+    assert isinstance(found, Replay)
+    assert (found.at_ns.tolist(), found.input_tokens.tolist(), found.output_tokens.tolist()) == (
+        [0, NS],
+        [3, 5],
+        [4, 6],
+    )
+
+
+@pytest.mark.parametrize(("speed", "said"), [(1e-6, "takes 278 hours"), (1e6, "come at once, which is no rate")])
+def test_a_speed_that_leaves_no_replay(speed: float, said: str, tmp_path: Path) -> None:
+    """Too slow to be waited for, or so fast that a nanosecond holds all."""
+    came = mooncake((0, 1, 1), (1000 if speed < 1 else 0.0005, 1, 1))
+    with pytest.raises(ConfigError, match=said):
+        replay.trace_warnings(Load(kind="open", trace=written(tmp_path, came), trace_speed=speed))
+
+
+def test_a_long_question_is_made_quickly() -> None:
+    """A million tokens are 32 ms of work; growing one text piece by piece took seven seconds of the worker's loop."""
+    texts = (Prompt("p", "code", ({"role": "user", "content": "x" * 299},)),)
+    asked = Replay(np.zeros(1), np.array([1_000_000]), np.array([5]))
+    begun_s = time.process_time()
+    text = Plan(texts, 2, True, 0.0, 7, arrivals=asked).prompt(0).text
+    assert time.process_time() - begun_s < 2
+    assert len(text) == 4_000_000
+    assert text.startswith("x" * 299 + "\n\nReading no. 2.\n\nxxx")
+
+
 def test_burstgpts_csv(tmp_path: Path) -> None:
     """Seconds and tokens by the columns' names; requests that failed there are left out and counted."""
     rows = ["5,,1.2,ChatGPT,472,18,490,Conversation log", "45,,0,GPT-4,17,0,17,API log", "118,3,2,GPT-4,417,276,693,x"]
@@ -117,6 +153,12 @@ def test_burstgpts_csv(tmp_path: Path) -> None:
         (CSV + "5,,1.2,ChatGPT,many,18,490,x", "line 2: Timestamp, Request tokens, Response tokens must be numbers"),
         (CSV + "5,,1.2", "line 2: Timestamp, Request tokens, Response tokens must be numbers"),
         (mooncake((1, 1, 0)), "holds no request with an answer"),
+        (
+            mooncake((0, 1, 1), (1e300, 1, 1)),
+            "hours, at most 24 can be replayed: ask for its first ones by load.requests",
+        ),
+        (gzip.compress(mooncake((1, 1, 1)).encode()), "is not UTF-8 text; unpack or convert it"),
+        (CSV + "1,,1,m,3,4,7,x\n\n2,,1,m,3,", "line 4: Timestamp, Request tokens"),
         (mooncake((1, 1, 1), (1, 1, 1)), "all its requests come at once, which is no rate"),
     ],
 )

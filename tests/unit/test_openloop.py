@@ -13,7 +13,7 @@ from loadgen import verdict
 from loadgen.arrivals import Process
 from loadgen.facts import facts_of, health_columns
 from loadgen.openloop import OpenFacts, burst, open_facts, rate_per_s
-from loadgen.summary import summarize
+from loadgen.summary import caveats, summarize
 
 S = 1_000_000_000
 CAME = {"rate": 6.0, "concurrency": None, "refill_ns": None}
@@ -87,6 +87,26 @@ def test_who_waited_for_a_place_is_no_delay_of_the_client() -> None:
     assert found.achieved_per_s == found.offered_per_s == pytest.approx(280 / 30)
 
 
+def test_overload_of_the_places_is_told_as_such() -> None:
+    """What piles up before load.max_in_flight may be the bound's doing, not the server's."""
+    rows = [{**one, "refill_ns": 100} for one in queued(20, 15, 1)]
+    (told,) = [one for one in verdict.judge(replace(GOOD, open=of(rows))).reasons if one.rule == "overload"]
+    assert "can serve with load.max_in_flight requests at once" in told.advice
+    assert "raise load.max_in_flight or lower load.rate (its tokens were" in told.advice
+
+
+def test_a_slow_client_is_not_the_servers_overload() -> None:
+    """A thousand sent of three thousand a second, each answered in 3 ms: late, and no more than that."""
+    rows = [asked(i, i / 1000, 0.003, 0.001, planned_ns=i * S // 3000) for i in range(6000)]
+    never = {"sent_ns": None, "outcome": "unsent", "chunk_ns": [], "done_ns": None, "output_tokens": None}
+    left = [row(6000 + i, planned_ns=2 * S + i * S // 3000, **{**CAME, **never}) for i in range(12_000)]
+    found = of([*rows, *left], (1, 6))
+    assert not found.growing
+    told = {one.rule: one.advice for one in verdict.judge(replace(GOOD, open=found)).reasons}
+    assert set(told) == {"rate_held", "lateness_p99"}
+    assert "max_in_flight" not in told["rate_held"]
+
+
 @pytest.mark.parametrize(("unsent", "ok"), [(0, True), (1, True), (2, True), (4, False)])
 def test_the_rate_is_held_or_not(unsent: int, ok: bool) -> None:
     """More than one in a hundred not sent is another rate than was asked for; one may fall over the edge."""
@@ -97,6 +117,17 @@ def test_the_rate_is_held_or_not(unsent: int, ok: bool) -> None:
     assert ("rate_held" not in {reason.rule for reason in verdict.judge(facts).reasons}) is ok
 
 
+@pytest.mark.parametrize("whole_run", [False, True])
+def test_a_refused_connection_is_no_rate_that_was_not_held(whole_run: bool) -> None:
+    """The client tried in time; that the server took none of a tenth of them is the failed share's to tell."""
+    rows = [asked(i, 2 + i / 10) for i in range(300)]
+    refused = {"sent_ns": None, "outcome": "connect", "chunk_ns": [], "done_ns": 3 * S, "output_tokens": None}
+    rows[::10] = [row(i, planned_ns=round((2 + i / 10) * S), **{**CAME, **refused}) for i in range(0, 300, 10)]
+    found = open_facts(arrays(rows, (2 * S, 32 * S)), 2 * S, 32 * S, whole_run)
+    assert found.achieved_per_s == pytest.approx(10, rel=0.01)
+    assert not verdict.judge(replace(GOOD, open=found, whole_run=whole_run)).reasons
+
+
 def test_a_whole_run_is_judged_by_its_spans() -> None:
     """Sent over twice the time that was planned: half the rate."""
     rows = [asked(i, i / 5, planned_ns=i * S // 10) for i in range(50)]
@@ -104,6 +135,19 @@ def test_a_whole_run_is_judged_by_its_spans() -> None:
     assert (found.offered_per_s, found.achieved_per_s) == (pytest.approx(10), pytest.approx(5))
     facts = replace(GOOD, open=found, whole_run=True, steady=None)
     assert "rate_held" in {reason.rule for reason in verdict.judge(facts).reasons}
+
+
+def test_what_piled_up_in_a_whole_run_is_told_and_not_judged() -> None:
+    """A fixed count of twenty a second at a server of fifteen ends, and so does its backlog; the margin shows it."""
+    found = open_facts(arrays(queued(20, 15), (0, 0)), 0, 45 * S, True)
+    judged = verdict.judge(replace(GOOD, open=found, whole_run=True))
+    assert not judged.reasons
+    (told,) = [one for one in judged.margins if one.rule == "overload"]
+    assert told.ok is None
+    assert told.measured == pytest.approx(0.25, abs=0.1)
+    numbers = summarize(arrays(queued(20, 15), (0, 0)), 0, 0, concurrency=None, gpus=None, whole_run=True)
+    (said,) = caveats(numbers)
+    assert said.startswith("requests piled up while they came (2")
 
 
 def test_small_things() -> None:

@@ -333,6 +333,8 @@ def test_the_next_step_is_a_command() -> None:
     assert f"{root}/**/requests.parquet" in next_step(root, ["VALID"] * 2, two, grid, blocks=3)
     assert next_step(root, ["VALID"], ["baseline"], command).endswith("+variant=eagle_topk1_v2 load.concurrency=4")
     assert "next" not in next_step(root, ["VALID"], ["baseline"], f"{command} engine=external engine.url=http://h:1")
+    folder = f"{command} hydra.run.dir=/tmp/a resume=true"
+    assert next_step(root, ["VALID"], ["baseline"], folder).endswith("+variant=eagle_topk1_v2 load.concurrency=4")
     bad = next_step(root, ["VALID", "FAILED"], two, grid, planned=3)
     assert "1 of 3 Points not VALID, 1 not begun" in bad
     assert bad.endswith(f"{grid} resume=true")
