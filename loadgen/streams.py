@@ -5,6 +5,7 @@ next request goes out first. Only the next turn of a conversation waits until th
 """
 
 import asyncio
+import math
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from loadgen.tally import Tally
 from loadgen.trace import Trace
 
 NS = 1_000_000_000
+NS_PER_MS = 1_000_000
 LOST_PAUSE_S = 0.2  # after a lost connection, doubled while it goes on: a server that is going down is not stormed
 LOST_PAUSE_S_MAX = 2.0
 CONNECT_PAUSE_S = 3.0  # after a failed connect: longer than it takes the driver to see a death (2 s) and say stop (1 s)
@@ -30,10 +32,14 @@ History = tuple[Mapping[str, Any], ...]
 Exchange = Callable[[int, dict[str, str], bytes, Trace], Awaitable[Any]]  # which endpoint, headers, body, trace to fill
 
 
-async def sleep_until(stamp_ns: int) -> None:
-    """Returns at or after `stamp_ns` of the monotonic clock (timers may fire a millisecond early)."""
+async def sleep_until(stamp_ns: int, coarse: bool = False) -> None:
+    """Returns at or after `stamp_ns` of the monotonic clock; `coarse`: a millisecond or so after it.
+
+    Timers have whole milliseconds: what is left of one is waited for in many turns of the loop, which thousands of
+    streams must not do.
+    """
     while (left := stamp_ns - monotonic_ns()) > 0:  # noqa: ASYNC110
-        await asyncio.sleep(left / NS)
+        await asyncio.sleep(math.ceil(left / NS_PER_MS) / 1000 if coarse else left / NS)
 
 
 def pause_s(outcome: Outcome | None, streak: int) -> float:
@@ -138,7 +144,7 @@ class Streams:
 
     async def _stream(self, number: int) -> None:
         free, fresh = self._start_ns + int(self._step_ns * number), True
-        await sleep_until(free)
+        await sleep_until(free, coarse=True)
         while (first := next(self._seqs, None)) is not None:
             free, fresh = await self._converse(number, first, free, fresh), False
 
@@ -161,7 +167,7 @@ class Streams:
                     return free
                 history = (*history, {"role": "assistant", "content": answer}, self._next(seq))
                 free += int(self._plan.think_s * NS)
-                await sleep_until(free)
+                await sleep_until(free, coarse=True)
         finally:
             self._skipped += turns
 

@@ -26,7 +26,9 @@ from loadgen.trace import Limits, Trace
 
 __all__ = ["BOARD_SILENCE_S_MAX", "Limits", "Shard", "drive"]
 
-COLLECT_AT = (200_000, 50, 1000)  # exchanges leave no cycles behind; looking at what is in flight takes tens of ms
+# Exchanges that go well leave no cycles behind, and one look at all that is in flight takes tens of milliseconds; a
+# million objects more than there were are some hundred megabytes of those that did not.
+COLLECT_AT = (1_000_000, 1000, 1000)
 DESCRIPTORS_SPARE = 32  # for what a worker opens beside its connections: names looked up, rows, /proc
 DESCRIPTORS_USED_MAX = 0.75  # of the limit, where nobody bounds the requests in flight: above 80 % it is not believed
 NS = 1_000_000_000
