@@ -16,8 +16,7 @@ BUSY_MS = 25.0  # what a busy neighbour of the test machine may add to a stamp
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_row(row: Row, truthd_binary: Path) -> None:
     """As many streams as the row has, a request each: all held, what was offered drawn, stamps beside the bare ones."""
-    tokens = row.tokens if row.a_stream_kib else 64  # all streams have to be there at once only where they are counted
-    small = replace(row, requests=row.streams, tokens=tokens, turns=("ours", "raw"))
+    small = replace(row, requests=row.streams, turns=("ours", "raw"))
     ours, raw = measured(truthd_binary, small)
     found = {figure.name: figure for figure in figures(small, ours, raw)}
     print(table(row.name, list(found.values())))
