@@ -26,6 +26,7 @@ LOST_PAUSE_S = 0.2  # after a lost connection, doubled while it goes on: a serve
 LOST_PAUSE_S_MAX = 2.0
 CONNECT_PAUSE_S = 3.0  # after a failed connect: longer than it takes the driver to see a death (2 s) and say stop (1 s)
 
+GOLDEN = (math.sqrt(5) - 1) / 2
 KIND_CHARS_MAX = 64  # of a kind, in a header: servers refuse long ones
 
 History = tuple[Mapping[str, Any], ...]
@@ -40,6 +41,15 @@ async def sleep_until(stamp_ns: int, coarse: bool = False) -> None:
     """
     while (left := stamp_ns - monotonic_ns()) > 0:  # noqa: ASYNC110
         await asyncio.sleep(math.ceil(left / NS_PER_MS) / 1000 if coarse else left / NS)
+
+
+def spread(number: int) -> float:
+    """Where in the stagger, a share of it, stream `number` begins: multiples of the golden section, less whole ones.
+
+    Equal steps would put all streams in step where the stagger turns out to be as many request durations as there are
+    streams. These points lie apart whatever they are taken modulo: no number is worse approximated by fractions.
+    """
+    return number * GOLDEN % 1
 
 
 def pause_s(outcome: Outcome | None, streak: int) -> float:
@@ -80,7 +90,7 @@ class Streams:
         self._endpoints, self._streaks = endpoints, dict[int, int]()
         self._skipped: list[int] = []  # turns of conversations that ended before them
         self._concurrency, self._workers, self._worker = concurrency, workers, worker
-        self._step_ns = stagger_s * NS / concurrency
+        self._stagger_ns = stagger_s * NS
         self._numbers = slots(concurrency, workers, worker)
         self._seqs = shard(plan, concurrency, workers, worker)
         self._first_round = set(self._numbers)
@@ -143,7 +153,7 @@ class Streams:
         return [self.asked(seq) for seq in [*self._skipped, *untaken]]
 
     async def _stream(self, number: int) -> None:
-        free, fresh = self._start_ns + int(self._step_ns * number), True
+        free, fresh = self._start_ns + int(self._stagger_ns * spread(number)), True
         await sleep_until(free, coarse=True)
         while (first := next(self._seqs, None)) is not None:
             free, fresh = await self._converse(number, first, free, fresh), False

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadgen.config import Load
+from loadgen.streams import spread
 from loadgen.window import End, Window, find
 
 S = 1_000_000_000
@@ -24,7 +25,7 @@ class Made:
     tokens: int = 64
     gap_s: float = 0.02
     ttft_s: float = 0.1
-    staggered: bool = True
+    stagger: float = 1.0  # request durations over which first requests are spread
     speed: Callable[[float], float] = lambda _: 1.0
     tokens_spread: float = 0.0  # of the lengths' logarithm
     request_spread: float = 0.0  # how much some requests are quicker than others
@@ -59,14 +60,13 @@ class Progress:
 
 def loop(made: Made, load: Load | None = None) -> tuple[dict[str, np.ndarray], Window]:
     """The columns of a closed loop as facts_of takes them, and its window."""
-    rng, end_s = np.random.default_rng(made.seed), 60 * made.duration_s + 60
+    rng, end_s = np.random.default_rng(made.seed), (60 + made.stagger) * made.duration_s + 60
     progress = Progress(made, rng, end_s)
-    step_s = made.duration_s / made.streams if made.staggered else 0.0
-    free = [(number * step_s, number) for number in range(made.streams)]
+    free = [(made.stagger * made.duration_s * spread(number), number) for number in range(made.streams)]
     rows: list[tuple[float, np.ndarray]] = []
     ended: set[int] = set()
     ends: list[End] = []
-    window, round_ns = None, None
+    window, round_ns, stagger_ns = None, None, int(made.stagger * made.duration_s * S)
     while window is None or min(free)[0] * S < window.end_ns:
         sent_s, number = min(free)
         free.remove((sent_s, number))
@@ -78,7 +78,7 @@ def loop(made: Made, load: Load | None = None) -> tuple[dict[str, np.ndarray], W
         ended.add(number)
         if len(ended) == made.streams and window is None:
             round_ns = round_ns or max(end.done_ns for end in ends[: made.streams])
-            window = find(load or Load(), int(step_s * made.streams * S), round_ns, _by_now(ends, min(free)[0]))
+            window = find(load or Load(), stagger_ns, round_ns, _by_now(ends, min(free)[0]))
     return _columns(made, rows, window), window
 
 

@@ -55,8 +55,15 @@ def test_of_200_steady_loops_at_most_two_are_refused() -> None:
 @pytest.mark.parametrize("streams", [8, 16, 64])
 def test_a_lockstep_start_is_refused(streams: int, noise: dict[str, float]) -> None:
     """All streams at once, answers of one length: they prefill together for ever, and no warm-up removes it."""
-    assert broken(Made(streams=streams, staggered=False, **noise)) == {"in_step"}
+    assert broken(Made(streams=streams, stagger=0.0, **noise)) == {"in_step"}
     assert broken(Made(streams=streams, **noise)) == set()
+
+
+@pytest.mark.parametrize("durations", [0.5, 1, 2, 5, 16, 64])
+@pytest.mark.parametrize("streams", [8, 16, 64])
+def test_a_stagger_of_whole_durations_puts_no_streams_in_step(streams: int, durations: float) -> None:
+    """It is only as long as it was thought that a request takes; equal steps of one duration were one step."""
+    assert broken(Made(streams=streams, stagger=durations)) == set()
 
 
 @pytest.mark.parametrize("streams", STREAMS)
