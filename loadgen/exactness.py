@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadgen.series import NS_PER_S, Columns
+from loadgen.stats import quantile
 
 NS_PER_MS = 1e6
 BOUND_MS = 1.0  # of the p99 of stamp errors and of TTFT errors ...
@@ -109,8 +110,9 @@ def tried(cols: Columns, texts: Mapping[int, str], start_ns: int, asked: Asked, 
 
 
 def _quantile(values: np.ndarray, q: float) -> float:
-    known = values[~np.isnan(values)]
-    return float(np.quantile(known, q)) if len(known) else float("inf")
+    """A try of which nothing is known holds no bound."""
+    known = quantile(values, q)
+    return float("inf") if known is None else known
 
 
 def _events(cols: Columns, texts: Mapping[int, str], start_ns: int, asked: Asked) -> dict[str, np.ndarray]:

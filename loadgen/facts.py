@@ -27,7 +27,7 @@ from loadgen.series import (
     series,
     whole_run_span,
 )
-from loadgen.stats import MSER_BATCH, halves, mser5, slope_per_min
+from loadgen.stats import MSER_BATCH, halves, mser5, quantile, slope_per_min
 from loadgen.summary import cached_share
 from loadgen.window import Window
 
@@ -176,11 +176,6 @@ def _failure(cols: Columns, rows: np.ndarray) -> str | None:
     return f"{count} x {outcome}" + (f" ({error})" if error else "")
 
 
-def _quantile(values: np.ndarray, q: float, scale: float = 1.0) -> float | None:
-    known = values[~np.isnan(values.astype(np.float64))]
-    return float(np.quantile(known, q)) / scale if len(known) else None
-
-
 def _times(cols: Columns, good: np.ndarray) -> dict[str, Any]:
     """How long requests took, and the gap between their events: what the client's own delays are held against."""
     took = (cols["done_ns"].astype(np.float64) - cols["sent_ns"].astype(np.float64))[good]
@@ -190,8 +185,8 @@ def _times(cols: Columns, good: np.ndarray) -> dict[str, Any]:
     ttft = (cols["first_token_ns"].astype(np.float64) - cols["sent_ns"].astype(np.float64))[good]
     return {
         "request_ms": request_ms,
-        "chunk_gap_ms": _quantile(gaps, 0.5, NS_PER_MS),
-        "ttft_ms": _quantile(ttft, 0.5, NS_PER_MS),
+        "chunk_gap_ms": quantile(gaps / NS_PER_MS, 0.5),
+        "ttft_ms": quantile(ttft / NS_PER_MS, 0.5),
     }
 
 
@@ -215,8 +210,9 @@ def _silence_s(cols: Columns, start_ns: float, end_ns: float, think_s: float) ->
 
 def _refill(refills: np.ndarray) -> dict[str, Any]:
     """The refill's p99; of few refills that is the longest one, which a pause of the machine decides: then p90."""
-    few = int((~np.isnan(refills.astype(np.float64))).sum()) < REFILLS_FOR_P99
-    return {"refill_ms": _quantile(refills, 0.9 if few else 0.99, NS_PER_MS), "refill_few": few}
+    refills_ms = refills.astype(np.float64) / NS_PER_MS
+    few = int((~np.isnan(refills_ms)).sum()) < REFILLS_FOR_P99
+    return {"refill_ms": quantile(refills_ms, 0.9 if few else 0.99), "refill_few": few}
 
 
 def _chunks_per_read(cols: Columns, rows: np.ndarray) -> float | None:
@@ -247,11 +243,11 @@ def _client(health: Columns, start_ns: float, end_ns: float) -> dict[str, Any]:
     inside = (health["t_ns"] > start_ns) & (health["t_ns"] - health["duration_ns"] < end_ns)
     lag_ms = health["loop_lag_ms"][np.repeat(inside, np.diff(health["loop_lag_ms_offsets"]))]
     return {
-        "loop_lag_p99_ms": _quantile(_at_any_moment(lag_ms), 0.99),
-        "loop_lag_max_ms": _quantile(lag_ms, 1),
-        "worker_cpu_p95": _quantile(health["cpu_share"][inside], 0.95),
-        "gc_pause_max_ms": _quantile(health["gc_pause_max_ms"][inside], 1),
-        "descriptors_share": _quantile((health["descriptors"] / health["descriptors_max"])[inside], 1),
+        "loop_lag_p99_ms": quantile(_at_any_moment(lag_ms), 0.99),
+        "loop_lag_max_ms": quantile(lag_ms, 1),
+        "worker_cpu_p95": quantile(health["cpu_share"][inside], 0.95),
+        "gc_pause_max_ms": quantile(health["gc_pause_max_ms"][inside], 1),
+        "descriptors_share": quantile((health["descriptors"] / health["descriptors_max"])[inside], 1),
     }
 
 

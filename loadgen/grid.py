@@ -73,9 +73,9 @@ def run_all(collected: Collected) -> int:
             engine.require_weights(run.config, "sglang")
     if len({run.config.cluster.address for run in runs}) > 1:
         raise ConfigError("cluster.address differs between the runs of one command; give one")
-    hashes = [prompts.digest(run.config, found) for run, found in zip(runs, texts, strict=True)]
+    asks = [prompts.Asking(found, prompts.digest(run.config, found)) for run, found in zip(runs, texts, strict=True)]
     places = [run.folder.relative_to(collected.root) for run in runs]
-    asked = resume.question([run.config for run in runs], places, hashes)
+    asked = resume.question([run.config for run in runs], places, [one.digest for one in asks])
     older = _older(collected, asked)
     results = sys.stdout
     # Ray tells of a lost process on stdout, which is for results.
@@ -91,7 +91,7 @@ def run_all(collected: Collected) -> int:
             cluster.require_cpus(run.config.cluster.workers or 1)
         root = older or _fresh(collected, asked)
         runs = [dataclasses.replace(run, folder=root / run.folder.relative_to(collected.root)) for run in runs]
-        return measure(runs, specs, texts, root, stop, collected.command, results)
+        return measure(runs, specs, asks, root, stop, collected.command, results)
 
 
 def _older(collected: Collected, asked: list[dict[str, Any]]) -> Path | None:
@@ -137,7 +137,7 @@ def _prompts(configs: Sequence[Config]) -> list[tuple[Prompt, ...]]:
 def measure(
     runs: Sequence[Run],
     specs: Sequence[ServerSpec],
-    texts: Sequence[tuple[Prompt, ...]],
+    asks: Sequence[prompts.Asking],
     root: Path,
     stop: Stop,
     command: str,
@@ -151,8 +151,8 @@ def measure(
     with Progress(runs[0].config.output.quiet) as progress:
         progress.line(report.plan_text([run.config for run in runs], specs, root, _estimate_s(runs, specs)))
         try:
-            for run, spec, found in zip(runs, specs, texts, strict=True):
-                grid.run(run, spec, found, progress)
+            for run, spec, asking in zip(runs, specs, asks, strict=True):
+                grid.run(run, spec, asking, progress)
         except (Interrupted, StorageError) as error:
             grid.codes.append(error.exit_code)
             if isinstance(error, StorageError):
@@ -188,7 +188,7 @@ class Grid:
     failed: tuple[ServerSpec, int, LoadgenError] | None = None  # the last start that failed
     codes: list[int] = field(default_factory=list)
 
-    def run(self, run: Run, spec: ServerSpec, found: tuple[Prompt, ...], progress: Progress) -> None:
+    def run(self, run: Run, spec: ServerSpec, asking: prompts.Asking, progress: Progress) -> None:
         """One run, level by level. A server that does not start fails them all; one that dies fails one."""
         ladder = _ladder(run.config, spec)
         levels = [level for level in ladder.levels if resume.key_of(self._line(run, level)) not in self.valid]
@@ -207,7 +207,7 @@ class Grid:
                 return
             ladder.measured = launched.measured
             try:
-                done, code = point.measure(launched, run.config, level, run.folder, found, ladder, progress, self.stop)
+                done, code = point.measure(launched, run.config, level, run.folder, asking, ladder, progress, self.stop)
             except ClusterError as error:
                 progress.warn(f"FAILED at {level.words}: {error}")
                 self._fail(run, level, error)

@@ -5,7 +5,7 @@ count was asked. Knows nothing of sockets, clocks or servers.
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -119,20 +119,25 @@ def numbered(prompt: Prompt, reading: int) -> Prompt:
     return replace(prompt, id=f"{prompt.id}#{reading}", messages=messages)
 
 
+def by_kind(prompts: Iterable[Prompt]) -> list[list[Prompt]]:
+    """The prompts of each kind, in their order; kinds in the order of their first ones."""
+    kinds: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        kinds.setdefault(prompt.kind, []).append(prompt)
+    return list(kinds.values())
+
+
 def rounds(prompts: Sequence[Prompt], seed: int) -> tuple[Prompt, ...]:
     """The prompts in rounds that hold every kind once, order within kinds and rounds drawn from `seed`.
 
     Kinds with fewer texts than the largest leave the later rounds; those rounds hold the kinds that are left.
     """
-    rng = random.Random(seed)
-    by_kind: dict[str, list[Prompt]] = {}
-    for prompt in prompts:
-        by_kind.setdefault(prompt.kind, []).append(prompt)
-    for texts in by_kind.values():
+    rng, kinds = random.Random(seed), by_kind(prompts)
+    for texts in kinds:
         rng.shuffle(texts)
     ordered: list[Prompt] = []
-    while any(by_kind.values()):
-        one = [texts.pop() for texts in by_kind.values() if texts]
+    while any(kinds):
+        one = [texts.pop() for texts in kinds if texts]
         rng.shuffle(one)
         ordered.extend(one)
     return tuple(ordered)

@@ -18,7 +18,6 @@ from loadgen.facts import gather
 from loadgen.forecast import Ladder
 from loadgen.interrupt import Stop
 from loadgen.launch import Launched
-from loadgen.plan import Prompt
 from loadgen.progress import Progress
 from loadgen.verdict import Verdict
 from loadgen.watch import Watch, observe
@@ -34,7 +33,7 @@ def measure(
     conf: Config,
     level: Level,
     folder: Path,
-    found: tuple[Prompt, ...],
+    asking: prompts.Asking,
     ladder: Ladder,
     progress: Progress,
     stop: Stop,
@@ -43,7 +42,7 @@ def measure(
 
     Raises ClusterError when the server's actor or the board is lost, StorageError when results cannot be written.
     """
-    asked = prompts.digest(conf, found)
+    found, asked = asking
     if launched.measured_hash != asked:
         launched.measured_hash, launched.measured = asked, []
     expected = window.expect_at(level.concurrency, launched.warm_up_s, launched.measured)

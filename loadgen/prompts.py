@@ -8,6 +8,7 @@ import hashlib
 import importlib.resources
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from loadgen import lengths, replay, texts
 from loadgen.config import Config, Workload
@@ -16,6 +17,13 @@ from loadgen.files import from_jsonl, read, single
 from loadgen.plan import WARM_UP_REQUESTS, Plan, Prompt, rounds
 
 WARM_UP_KIND = "warm_up"
+
+
+class Asking(NamedTuple):
+    """The prompts of a run, and the hash of all that decides what is asked."""
+
+    prompts: tuple[Prompt, ...]
+    digest: str
 
 
 def load(workload: Workload) -> tuple[tuple[Prompt, ...], list[str]]:

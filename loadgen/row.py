@@ -37,6 +37,7 @@ class Asked:
     planned_prompt_tokens: int | None = None
     conversation: int | None = None
     turn: int | None = None
+    place: int = 0  # the endpoint's, of several
     endpoint: str | None = None
     history: tuple[Mapping[str, Any], ...] = ()
 

@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from loadgen.health import Health
+from loadgen.outbox import Exchange, Outbox
 from loadgen.plan import said
 from loadgen.record import HEALTH, names
 from loadgen.row import Asked, unsent
 from loadgen.sender import Sender
 from loadgen.shard import Shard, endpoint
-from loadgen.streams import Exchange, Streams
+from loadgen.streams import Streams
 from loadgen.tally import Known, Tally
 from loadgen.trace import Trace
 
@@ -55,22 +56,25 @@ def result(shard: Shard, reason: str, **counts: int) -> dict[str, Any]:
     }
 
 
-def _asking(shard: Shard, ask: Exchange, tally: Tally, start_ns: int) -> Streams | Sender:
-    """What sends the shard's requests: its streams, or, where they come by a clock, its sender."""
-    common: dict[str, Any] = {
-        "start_ns": start_ns,
-        "point_id": shard.point_id,
-        "api": shard.api,
-        "model_id": shard.model_id,
-        "endpoints": [endpoint(base_url) for base_url in shard.base_urls],
-        "exchange": ask,
-        "tally": tally,
-    }
-    plan, share = shard.plan, (shard.workers, shard.worker)
+def _outbox(shard: Shard, ask: Exchange, tally: Tally) -> Outbox:
+    return Outbox(
+        shard.plan,
+        point_id=shard.point_id,
+        api=shard.api,
+        model_id=shard.model_id,
+        endpoints=[endpoint(base_url) for base_url in shard.base_urls],
+        exchange=ask,
+        tally=tally,
+    )
+
+
+def _loop(shard: Shard, outbox: Outbox, tally: Tally, start_ns: int) -> Streams | Sender:
+    """What decides when the shard's requests go out: its streams, or, where they come by a clock, its sender."""
+    share = (shard.plan, outbox, shard.workers, shard.worker)
     if shard.plan.arrivals is not None:
-        return Sender(plan, *share, shard.places, **common)
+        return Sender(*share, places=shard.places, start_ns=start_ns)
     assert shard.concurrency is not None, "a load without arrivals is a number of streams"
-    return Streams(plan, shard.concurrency, *share, stagger_s=shard.stagger_s, **common)
+    return Streams(*share, concurrency=shard.concurrency, tally=tally, stagger_s=shard.stagger_s, start_ns=start_ns)
 
 
 class Run:
@@ -91,7 +95,8 @@ class Run:
         fixed = {**shard.identity, **self._who}
         known = Known(shard.api, shard.limits, start_ns, fixed, shard.keep_text, key, self._texts)
         self._fixed, self._tally = fixed, Tally(known, self._look)
-        self._streams = _asking(shard, ask, self._tally, start_ns)
+        self._outbox = _outbox(shard, ask, self._tally)
+        self._loop = _loop(shard, self._outbox, self._tally, start_ns)
         self._health, self._health_rows = Health(start_ns), list[dict[str, Any]]()
         self._urgent, self._stopped = asyncio.Event(), asyncio.Event()
         self._window: tuple[int, int] | None = None
@@ -108,7 +113,7 @@ class Run:
         ]
         try:
             await self._stopped.wait()
-            await self._streams.stop()
+            await self._loop.stop()
             if self._failure is None:
                 await self._tally.idle()
         finally:
@@ -122,12 +127,12 @@ class Run:
 
     async def _close(self) -> dict[str, Any]:
         """The unsent rows, the last beat, the invariants and the counts."""
-        left = [unsent(asked, self._fixed, self._start_ns) for asked in self._streams.left()]
+        left = [unsent(asked, self._fixed, self._start_ns) for asked in self._loop.left()]
         self._tally.rows.extend(left)
         await self._hand_on()
         if not self._board_gone:
             await call(self._tell, self._beat("done"))
-        tally, sent = self._tally, self._streams.sent
+        tally, sent = self._tally, self._outbox.sent
         assert sent == tally.ok + tally.failed + tally.cut, "a request is unaccounted for"
         return result(
             self._shard,
@@ -153,7 +158,7 @@ class Run:
         self._stopped.set()
 
     async def _send(self) -> None:
-        await self._streams.run()
+        await self._loop.run()
         self._look()
 
     async def _talk(self) -> None:
@@ -180,10 +185,10 @@ class Run:
     def _look(self) -> None:
         """Notes what is decisive: the window's requests have all ended, or the plan's have."""
         if self._window is not None and not self._drained and self._now() >= self._window[1]:
-            self._drained = not any(map(self._in_window, (*self._streams.active.values(), *self._tally.queue)))
+            self._drained = not any(map(self._in_window, (*self._outbox.active.values(), *self._tally.queue)))
             if self._drained:
                 self._urgent.set()
-        if self._streams.exhausted and not self._exhausted and not self._tally.queue:
+        if self._loop.exhausted and not self._exhausted and not self._tally.queue:
             self._exhausted = True
             self._urgent.set()
 
@@ -212,13 +217,13 @@ class Run:
             await asyncio.sleep(0)
 
     def _counts(self) -> dict[str, int]:
-        streams, tally = self._streams, self._tally
-        under_way = sum(len(trace.parts) for _, trace in (*streams.active.values(), *tally.queue))
+        outbox, tally = self._outbox, self._tally
+        under_way = sum(len(trace.parts) for _, trace in (*outbox.active.values(), *tally.queue))
         return {
-            "sent": streams.sent,
+            "sent": outbox.sent,
             "finished": tally.finished,
             "failed": tally.failed,
-            "in_flight": len(streams.active),
+            "in_flight": len(outbox.active),
             "reads": tally.reads + under_way,
         }
 
@@ -233,7 +238,7 @@ class Run:
             **self._counts(),
             "done_tokens": tally.done_tokens,
             "done_reads": tally.done_reads,
-            "first_round_ns": self._streams.first_round_ns,
+            "first_round_ns": self._loop.first_round_ns,
             "ends": ends,
             "drained": self._drained,
             "exhausted": self._exhausted,

@@ -6,16 +6,13 @@ must not know of the board or the window, and does not look into a response.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic_ns
 
-import orjson
-
-from loadgen.plan import Plan, due, payload
+from loadgen.outbox import Outbox
+from loadgen.plan import Plan, due
 from loadgen.row import Asked
-from loadgen.streams import Exchange, request_id, sleep_until
-from loadgen.tally import Tally
+from loadgen.streams import sleep_until
 from loadgen.trace import Trace
 
 
@@ -24,31 +21,14 @@ class Sender:
 
     first_round_ns: int | None = None  # a closed loop's news
 
-    def __init__(
-        self,
-        plan: Plan,
-        workers: int,
-        worker: int,
-        places: int,
-        *,
-        start_ns: int,
-        point_id: str,
-        api: str,
-        model_id: str,
-        endpoints: Sequence[str],
-        exchange: Exchange,
-        tally: Tally,
-    ) -> None:
-        self._plan, self._api, self._model_id, self._point_id = plan, api, model_id, point_id
-        self._exchange, self._tally, self._start_ns = exchange, tally, start_ns
-        self._endpoints, self._workers, self._worker = endpoints, workers, worker
+    def __init__(self, plan: Plan, outbox: Outbox, workers: int, worker: int, *, places: int, start_ns: int) -> None:
+        self._outbox, self._start_ns = outbox, start_ns
+        self._workers, self._worker = workers, worker
         self._due = due(plan, workers, worker)
         self._next: Asked | None = None  # taken from the plan, not yet sent
         self._places = deque([start_ns] * places)  # since when each has been free
         self._freed = asyncio.Event()
         self._whole: asyncio.Task[None] | None = None
-        self.active: dict[int, tuple[Asked, Trace]] = {}
-        self.sent = 0
         self.exhausted = False
 
     async def run(self) -> None:
@@ -79,7 +59,7 @@ class Sender:
             async with asyncio.TaskGroup() as under_way:
                 for seq, offset_ns in self._due:
                     asked = self._next = self._asked(seq, self._start_ns + offset_ns)
-                    body = orjson.dumps(payload(self._plan, seq, self._api, self._model_id))
+                    body = self._outbox.body(asked)
                     await sleep_until(self._start_ns + offset_ns)
                     under_way.create_task(self._one(await self._placed(asked), body))
                     await asyncio.sleep(0)  # it goes out now; and a sender that is behind leaves the loop its turns
@@ -96,32 +76,14 @@ class Sender:
         return replace(asked, freed_ns=free_since_ns) if free_since_ns > asked.planned_ns else asked
 
     def _asked(self, seq: int, planned_ns: int) -> Asked:
-        plan, prompt = self._plan, self._plan.prompt(seq)
-        return Asked(
-            seq,
-            prompt.id,
-            prompt.kind,
-            plan.tokens(seq),
-            plan.ignore_eos,
-            planned_ns,
-            planned_prompt_tokens=prompt.tokens,
-            endpoint=self._endpoints[self._place(seq)],
-        )
-
-    def _place(self, seq: int) -> int:
-        """Which endpoint takes request `seq`: in turns, each worker by itself, so that none has one of its own."""
-        return (self._worker + seq // self._workers) % len(self._endpoints)
+        """Endpoints take turns, each worker by itself, so that none has one of its own."""
+        place = (self._worker + seq // self._workers) % len(self._outbox.endpoints)
+        return self._outbox.asked(seq, place, planned_ns)
 
     async def _one(self, asked: Asked, body: bytes) -> None:
-        trace, self._next = Trace(), None
-        headers = {"X-Request-Id": request_id(self._point_id, asked.seq, asked.prompt_kind)}
-        self.active[asked.seq] = asked, trace
-        self.sent += 1
-        try:
-            await self._exchange(self._place(asked.seq), headers, body, trace)
-        finally:
-            del self.active[asked.seq]
-            self._places.append(monotonic_ns() if trace.done_ns is None else trace.done_ns)
-            self._freed.set()
-            if trace.done_ns is not None:
-                self._tally.put(asked, trace)
+        self._next = None
+        await self._outbox.send(asked.seq, asked, body, self._free)
+
+    def _free(self, trace: Trace) -> None:
+        self._places.append(monotonic_ns() if trace.done_ns is None else trace.done_ns)
+        self._freed.set()

@@ -39,6 +39,12 @@ def batch_means(values: np.ndarray, batches: int = BATCHES) -> np.ndarray:
     return np.asarray(values, float)[-size * batches :].reshape(batches, size).mean(axis=1)
 
 
+def quantile(values: np.ndarray, q: float) -> float | None:
+    """Quantile q of the values that are known (not NaN); None where none is."""
+    known = values[~np.isnan(values.astype(np.float64))]
+    return float(np.quantile(known, q)) if len(known) else None
+
+
 def quantile_n_min(q: float, level: float = LEVEL) -> int:
     """The smallest sample whose extremes enclose quantile q with this confidence on either side."""
     rare = max(q, 1 - q)

@@ -6,15 +6,14 @@ next request goes out first. Only the next turn of a conversation waits until th
 
 import asyncio
 import math
-import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from time import monotonic_ns
 from typing import Any
 
-import orjson
-
-from loadgen.plan import Plan, payload, shard, slots
+from loadgen.outbox import History, Outbox
+from loadgen.plan import Plan, shard, slots
 from loadgen.record import Outcome
 from loadgen.row import Asked
 from loadgen.tally import Tally
@@ -25,12 +24,7 @@ NS_PER_MS = 1_000_000
 LOST_PAUSE_S = 0.2  # after a lost connection, doubled while it goes on: a server that is going down is not stormed
 LOST_PAUSE_S_MAX = 2.0
 CONNECT_PAUSE_S = 3.0  # after a failed connect: longer than it takes the driver to see a death (2 s) and say stop (1 s)
-
 GOLDEN = (math.sqrt(5) - 1) / 2
-KIND_CHARS_MAX = 64  # of a kind, in a header: servers refuse long ones
-
-History = tuple[Mapping[str, Any], ...]
-Exchange = Callable[[int, dict[str, str], bytes, Trace], Awaitable[Any]]  # which endpoint, headers, body, trace to fill
 
 
 async def sleep_until(stamp_ns: int, coarse: bool = False) -> None:
@@ -61,33 +55,23 @@ def pause_s(outcome: Outcome | None, streak: int) -> float:
     return 0.0
 
 
-def request_id(point_id: str, seq: int, kind: str) -> str:
-    """The value of X-Request-Id: what a server's log needs to find the row again."""
-    return re.sub(r"[^!-~]", "_", f"{point_id}.{seq}.{kind[:KIND_CHARS_MAX]}")
-
-
 class Streams:
     """The streams of one worker, of `concurrency` over all `workers`."""
 
     def __init__(
         self,
         plan: Plan,
-        concurrency: int,
+        outbox: Outbox,
         workers: int,
         worker: int,
         *,
+        concurrency: int,
+        tally: Tally,
         stagger_s: float,
         start_ns: int,
-        point_id: str,
-        api: str,
-        model_id: str,
-        endpoints: Sequence[str],
-        exchange: Exchange,
-        tally: Tally,
     ) -> None:
-        self._plan, self._api, self._model_id, self._point_id = plan, api, model_id, point_id
-        self._exchange, self._tally, self._start_ns = exchange, tally, start_ns
-        self._endpoints, self._streaks = endpoints, dict[int, int]()
+        self._plan, self._outbox, self._tally, self._start_ns = plan, outbox, tally, start_ns
+        self._streaks = dict[int, int]()
         self._skipped: list[int] = []  # turns of conversations that ended before them
         self._concurrency, self._workers, self._worker = concurrency, workers, worker
         self._stagger_ns = stagger_s * NS
@@ -95,8 +79,6 @@ class Streams:
         self._seqs = shard(plan, concurrency, workers, worker)
         self._first_round = set(self._numbers)
         self._tasks: list[asyncio.Task[None]] = []
-        self.active: dict[int, tuple[Asked, Trace]] = {}
-        self.sent = 0
         self.first_round_ns: int | None = None
         self.exhausted = False
 
@@ -113,27 +95,10 @@ class Streams:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def asked(
+    def _asked(
         self, seq: int, planned_ns: int | None = None, freed_ns: int | None = None, history: History = ()
     ) -> Asked:
-        """What the plan says of request `seq`."""
-        plan, prompt = self._plan, self._plan.prompt(seq)
-        conversation, turn = divmod(seq, plan.turns)
-        several = plan.turns > 1
-        return Asked(
-            seq,
-            prompt.id,
-            prompt.kind,
-            plan.tokens(seq),
-            plan.ignore_eos,
-            planned_ns,
-            freed_ns,
-            planned_prompt_tokens=prompt.tokens,
-            conversation=conversation if several else None,
-            turn=turn + 1 if several else None,
-            endpoint=self._endpoints[self._place(seq)],
-            history=history,
-        )
+        return self._outbox.asked(seq, self._place(seq), planned_ns, freed_ns, history)
 
     def _place(self, seq: int) -> int:
         """Which endpoint takes request `seq`: in turns, and of a conversation the same, which has its prefix cached.
@@ -143,14 +108,14 @@ class Streams:
         """
         round_number, at = divmod(seq // self._plan.turns, self._concurrency)
         own = round_number * len(self._numbers) + at // self._workers
-        return (self._worker + own) % len(self._endpoints)
+        return (self._worker + own) % len(self._outbox.endpoints)
 
     def left(self) -> list[Asked]:
         """The requests of a bounded plan that nobody has taken."""
         if self._plan.requests is None:
             return []
         untaken = [seq for first in self._seqs for seq in self._plan.conversation(first)]
-        return [self.asked(seq) for seq in [*self._skipped, *untaken]]
+        return [self._asked(seq) for seq in [*self._skipped, *untaken]]
 
     async def _stream(self, number: int) -> None:
         free, fresh = self._start_ns + int(self._stagger_ns * spread(number)), True
@@ -167,7 +132,7 @@ class Streams:
         try:
             while True:
                 seq = turns.popleft()
-                trace = await self._one(number, self.asked(seq, free, None if fresh else free, history))
+                trace = await self._one(number, self._asked(seq, free, None if fresh else free, history))
                 assert trace.done_ns is not None
                 free, fresh = trace.done_ns, False
                 # At once: after a rest the row would be made, and nobody would tell.
@@ -193,22 +158,12 @@ class Streams:
             await asyncio.sleep(pause)
 
     async def _one(self, number: int, asked: Asked) -> Trace:
-        trace = Trace()
-        body = orjson.dumps(payload(self._plan, asked.seq, self._api, self._model_id, asked.history))
-        headers = {"X-Request-Id": request_id(self._point_id, asked.seq, asked.prompt_kind)}
-        self.active[number] = asked, trace
-        self.sent += 1
-        assert len(self.active) <= len(self._numbers), "more requests in flight than streams"
-        try:
-            await self._exchange(self._place(asked.seq), headers, body, trace)
-        finally:
-            del self.active[number]
-            if trace.done_ns is not None:
-                self._ended(number, asked, trace)
-        return trace
+        assert len(self._outbox.active) < len(self._numbers), "more requests in flight than streams"
+        return await self._outbox.send(number, asked, self._outbox.body(asked), partial(self._ended, number))
 
-    def _ended(self, number: int, asked: Asked, trace: Trace) -> None:
-        self._tally.put(asked, trace)
+    def _ended(self, number: int, trace: Trace) -> None:
+        if trace.done_ns is None:
+            return
         self._first_round.discard(number)
-        if not self._first_round and self.first_round_ns is None and trace.done_ns is not None:
+        if not self._first_round and self.first_round_ns is None:
             self.first_round_ns = trace.done_ns - self._start_ns

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from loadgen.lengths import Lengths
-from loadgen.plan import CHARS_A_TOKEN, Prompt, numbered, opened
+from loadgen.plan import CHARS_A_TOKEN, Prompt, by_kind, numbered, opened
 
 INPUT_TOKENS_MIN = 16  # shorter prompts could not all be different
 INPUT_TOKENS_MAX = 200_000  # all prompts are held by every worker
@@ -112,11 +112,8 @@ def _behind(prompt: Prompt, group: int, leads: Sequence[str], tokens: int) -> Pr
 
 def chained(prompts: Iterable[Prompt], turns: int) -> tuple[Prompt, ...]:
     """Conversations of `turns` questions: prompts of one kind one after the other; what is left over is not asked."""
-    by_kind: dict[str, list[Prompt]] = {}
-    for prompt in prompts:
-        by_kind.setdefault(prompt.kind, []).append(prompt)
     made = []
-    for texts in by_kind.values():
+    for texts in by_kind(prompts):
         for start in range(0, len(texts) - turns + 1, turns):
             first, *rest = texts[start : start + turns]
             made.append(replace(first, tokens=None, later=tuple(message for one in rest for message in one.messages)))

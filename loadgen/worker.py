@@ -14,10 +14,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import psutil
-
 from loadgen.config import CONCURRENCY_MAX
 from loadgen.errors import ConfigError
+from loadgen.health import descriptors
 from loadgen.plan import slots
 from loadgen.run import BOARD_SILENCE_S_MAX, Run, Tell, Write, call, result
 from loadgen.shard import Shard, api_key, url
@@ -77,14 +76,14 @@ def _places(shard: Shard) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (high, high))
     if high == resource.RLIM_INFINITY:
         return CONCURRENCY_MAX
-    room = int(DESCRIPTORS_USED_MAX * high) - psutil.Process().num_fds() - DESCRIPTORS_SPARE
+    room = int(DESCRIPTORS_USED_MAX * high) - descriptors() - DESCRIPTORS_SPARE
     return max(1, min(room, CONCURRENCY_MAX))
 
 
 def _make_room(streams: int) -> None:
     """Raises the process's limit of open files where `streams` connections need it. ConfigError where it may not."""
     low, high = resource.getrlimit(resource.RLIMIT_NOFILE)
-    need = psutil.Process().num_fds() + streams + DESCRIPTORS_SPARE
+    need = descriptors() + streams + DESCRIPTORS_SPARE
     if need > high != resource.RLIM_INFINITY:
         raise ConfigError(
             f"{streams} streams of one worker need {need} open files, of which {socket.gethostname()} allows {high}; "

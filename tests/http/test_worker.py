@@ -16,10 +16,11 @@ from scripted import DONE, Answer, c, event, plain, scripted, well
 
 import loadgen.run
 from loadgen.errors import ConfigError
+from loadgen.outbox import request_id
 from loadgen.plan import Plan, Prompt
 from loadgen.record import HEALTH, IDENTITY, REQUEST, Outcome, names
 from loadgen.row import private
-from loadgen.streams import pause_s, request_id
+from loadgen.streams import pause_s
 from loadgen.worker import Limits, Shard, drive
 
 NS = 1_000_000_000
