@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadgen import launch, prompts, replay, window, worker
+from loadgen import prompts, replay, window, worker
 from loadgen.config import Config, Level
-from loadgen.launch import Launched
+from loadgen.launched import Launched
 from loadgen.plan import Prompt
+from loadgen.shard import limits
 from loadgen.window import Expected
 
 
@@ -90,7 +91,7 @@ def shards_of(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
             api=conf.engine.api,
             model_id=launched.endpoint.get("model_id") or conf.model.name,
             stagger_s=cell.stagger_s,
-            limits=launch.limits(conf.load),
+            limits=limits(conf.load),
             identity=cell.identity,
             api_key_env=conf.engine.api_key_env,
             ca_file=conf.engine.ca_file,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from loadgen import cluster, config, engine, errors, forecast, launch, point, prompts, report, resume, store, verdict
+from loadgen import cluster, config, engine, errors, forecast, point, prompts, report, resume, store, verdict
 from loadgen.config import Config, Level
 from loadgen.errors import (
     Bug,
@@ -27,10 +27,10 @@ from loadgen.errors import (
 )
 from loadgen.forecast import Ladder
 from loadgen.interrupt import Stop, signals
-from loadgen.launch import Launched
 from loadgen.plan import Prompt
 from loadgen.progress import Progress
 from loadgen.replay import trace_warnings
+from loadgen.servers import Servers
 from server.variant import ServerSpec
 
 
@@ -147,7 +147,7 @@ def measure(
 
     Returns the exit code.
     """
-    grid = Grid(root, stop, resume.done(root))
+    grid = Grid(root, stop, resume.done(root), Servers(stop))
     with Progress(runs[0].config.output.quiet) as progress:
         progress.line(report.plan_text([run.config for run in runs], specs, root, _estimate_s(runs, specs)))
         try:
@@ -158,10 +158,10 @@ def measure(
             if isinstance(error, StorageError):
                 progress.warn(f"loadgen: {error}; what was written before stands")
         finally:
-            grid.end(progress)
+            grid.servers.end(progress)
     planned = sum(len(config.levels(run.config.load)) for run in runs)
     print(report.ending(resume.points(root), resume.newest(root), root, command, planned), file=results)
-    return errors.worst(grid.codes)
+    return errors.worst([*grid.codes, *grid.servers.codes])
 
 
 def _estimate_s(runs: Sequence[Run], specs: Sequence[ServerSpec]) -> float | None:
@@ -179,13 +179,12 @@ def _ladder(conf: Config, spec: ServerSpec) -> Ladder:
 
 @dataclass
 class Grid:
-    """A command under way: the running server, what was VALID before, the exit codes collected."""
+    """A command under way: its servers, what was VALID before, the exit codes collected."""
 
     root: Path
     stop: Stop
     valid: set[resume.Key]
-    launched: Launched | None = None
-    failed: tuple[ServerSpec, int, LoadgenError] | None = None  # the last start that failed
+    servers: Servers
     codes: list[int] = field(default_factory=list)
 
     def run(self, run: Run, spec: ServerSpec, asking: prompts.Asking, progress: Progress) -> None:
@@ -195,7 +194,7 @@ class Grid:
         for place, level in enumerate(levels):
             self.stop.check()
             try:
-                launched = self._serve(run, spec, progress)
+                launched = self.servers.serve(spec, run.config, run.folder, progress)
             except Interrupted as interrupted:
                 judged = verdict.interrupted(interrupted.signum)
                 self._ledger(run, level, judged.exit_code, verdict.as_json(judged))
@@ -211,7 +210,7 @@ class Grid:
             except ClusterError as error:
                 progress.warn(f"FAILED at {level.words}: {error}")
                 self._fail(run, level, error)
-                self.end(progress)
+                self.servers.end(progress)
                 continue
             except StorageError as error:
                 with contextlib.suppress(StorageError):  # the ledger may lie on the same full disk
@@ -220,26 +219,13 @@ class Grid:
             self._keep(run, level, done, code, progress)
             self.stop.check()
 
-    def _serve(self, run: Run, spec: ServerSpec, progress: Progress) -> Launched:
-        """The server that `run` asks for: the running one where it is the same, else a fresh one."""
-        if self.launched is None or (self.launched.spec, self.launched.block) != (spec, run.config.block):
-            self.end(progress)
-            if self.failed and self.failed[:2] == (spec, run.config.block):
-                raise self.failed[2]  # the same server would fail again, after as long a wait
-            try:
-                self.launched = launch.start(spec, run.config, run.folder, progress, self.stop)
-            except (ServerError, ClusterError) as error:
-                self.failed = (spec, run.config.block, error)
-                raise
-        return self.launched
-
     def _keep(self, run: Run, level: Level, done: dict[str, Any], code: int, progress: Progress) -> None:
         judged = done["verdict"]
         for reason in judged["reasons"]:
             progress.line(f"{judged['status']} at {level.words}: {_words(reason)}")
         self._ledger(run, level, code, judged, done["point_id"], (done["summary"] or {}).get("output_tokens_per_s"))
         if judged["status"] == verdict.FAILED:
-            self.end(progress)  # whatever state it is in, the next Point starts with a fresh one
+            self.servers.end(progress)  # whatever state it is in, the next Point starts with a fresh one
 
     def _fail(self, run: Run, level: Level, error: LoadgenError) -> None:
         """A Point that could not even be begun: a ledger line and no folder."""
@@ -279,16 +265,6 @@ class Grid:
             "output_tokens_per_s": output_tokens_per_s,
         }
         store.append_line(self.root / store.LEDGER, line)
-
-    def end(self, progress: Progress) -> None:
-        """Stop the running server, if any, and check that it is gone."""
-        launched, self.launched = self.launched, None
-        try:
-            if launched and not launch.end(launched, progress):
-                self.codes.append(ServerError.exit_code)
-        except StorageError as error:
-            progress.warn(f"loadgen: {error}")
-            self.codes.append(error.exit_code)
 
 
 def _indented(error: LoadgenError) -> str:

@@ -4,77 +4,29 @@ Writes launch.json and server_metrics.parquet through `store`. Knows nothing of 
 """
 
 import contextlib
-import dataclasses
 import secrets
 import subprocess
 import time
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadgen import cluster, config, prompts, record, store, worker
-from loadgen.config import Config, Load
+from loadgen import cluster, config, record, store
+from loadgen.config import Config
 from loadgen.errors import ClusterError, ServerError, StorageError
 from loadgen.interrupt import Stop
+from loadgen.launched import Launched, suffix
 from loadgen.plan import WARM_UP_REQUESTS
 from loadgen.progress import Progress
-from loadgen.window import Measured
-from server.variant import ServerSpec, parse_version, spec_mode
+from loadgen.warm_up import warm_up
+from server.variant import ServerSpec
 
 ACTOR_S_MAX = 10.0  # a question that it answers from memory
 STOP_S_MAX = 200.0  # the server's own drain, TERM, KILL, and the port free again
 PLACED_S_MAX = 60.0  # GPUs that others hold do not come free by waiting
 START_SLACK_S = 30.0  # the actor itself ends the wait at ready_s_max; this is for the call
 PROBE_S_MAX = 30.0  # an external server answers the actor within 10 s or counts as not there
-WARM_UP_S_MAX = 600.0
 READY_POLL_S = 0.5
-
-
-@dataclass
-class Launched:
-    """A running, proven server, and what its Points have shown of it so far."""
-
-    id: str
-    spec: ServerSpec
-    block: int
-    server: cluster.Server
-    endpoint: dict[str, Any]
-    folder: Path
-    stem: str  # "" or "_2": a second launch of the same run has files of its own
-    warm_up_s: float = 0.0
-    measured: list[Measured] = field(default_factory=list)  # of the workload that `measured_hash` names
-    measured_hash: str = ""
-    points: list[str] = field(default_factory=list)  # the folders' names of its Points so far
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-
-    def point_id(self, name: str) -> str:
-        """An id for the next Point, whose folder has this name: other workloads of a grid have folders of the same."""
-        self.points.append(name)
-        return f"{self.id}-{name}{_suffix(self.points.count(name))}"
-
-    @property
-    def simulated(self) -> bool:
-        """Whether what answers is a simulation, asked for or not."""
-        told = [self.endpoint, *self.endpoint.get("endpoints", [])]
-        return self.spec.engine == "sim" or any((one.get("server_info") or {}).get("simulated") for one in told)
-
-    @property
-    def sim_speed(self) -> float | None:
-        """Times faster than the profile's hardware; None for a real engine."""
-        told = (self.endpoint.get("server_info") or {}).get("sim_speed")
-        return float(told or self.spec.sim_speed) if self.simulated else None
-
-    @property
-    def tells_verify_steps(self) -> bool:
-        """Whether chat can be asked for each request's verify steps (SGLang 0.5.19 and later)."""
-        known = self.spec.engine in ("sglang", "sim") and self.spec_mode != "none"
-        return known and parse_version(self.endpoint.get("version") or self.spec.version) >= (0, 5, 19)
-
-    @property
-    def spec_mode(self) -> str:
-        """What the variant means on this engine version."""
-        return spec_mode(self.spec.args, self.spec.env, self.endpoint.get("version") or self.spec.version)
 
 
 def start(spec: ServerSpec, conf: Config, folder: Path, progress: Progress, stop: Stop) -> Launched:
@@ -90,7 +42,7 @@ def start(spec: ServerSpec, conf: Config, folder: Path, progress: Progress, stop
         launched.endpoint = _ready(server, spec, progress, stop)
         _write(launched, conf)
         progress.phase(f"{spec.variant}: {WARM_UP_REQUESTS} warm-up requests")
-        launched.warm_up_s = _warm_up(launched, conf, stop)
+        launched.warm_up_s = warm_up(launched, conf, stop)
     except BaseException:
         with contextlib.suppress(StorageError):  # what ended the start is the one to tell
             end(launched, progress)
@@ -101,13 +53,9 @@ def start(spec: ServerSpec, conf: Config, folder: Path, progress: Progress, stop
 def _stem(folder: Path) -> str:
     """A suffix for this Launch's files that no earlier Launch of the folder has taken."""
     count = 1
-    while (folder / f"launch{_suffix(count)}.json").exists() or (folder / f"server{_suffix(count)}.log").exists():
+    while (folder / f"launch{suffix(count)}.json").exists() or (folder / f"server{suffix(count)}.log").exists():
         count += 1
-    return _suffix(count)
-
-
-def _suffix(count: int) -> str:
-    return "" if count == 1 else f"_{count}"
+    return suffix(count)
 
 
 def _ready(server: cluster.Server, spec: ServerSpec, progress: Progress, stop: Stop) -> dict[str, Any]:
@@ -184,63 +132,6 @@ def git_commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return told.stdout.strip() or None
-
-
-def _warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
-    """Send the unrecorded requests; their mean duration in seconds. Raises ServerError when none is answered."""
-    load = dataclasses.replace(conf.load, kind="closed", concurrency=WARM_UP_REQUESTS, requests=WARM_UP_REQUESTS)
-    plan = prompts.warm_up(conf.workload, conf.block)
-    shard = worker.Shard(
-        worker=0,
-        workers=1,
-        concurrency=WARM_UP_REQUESTS,
-        plan=plan,
-        point_id=f"{launched.id}-warm-up",
-        base_urls=tuple(launched.endpoint["urls"]),
-        api=conf.engine.api,
-        model_id=launched.endpoint.get("model_id") or conf.model.name,
-        stagger_s=0.0,
-        limits=limits(load),
-        identity={},
-        api_key_env=conf.engine.api_key_env,
-        ca_file=launched.spec.ca_file,
-        keep_text=False,
-    )
-    crew = cluster.hire([shard], load, 0.0, True, None)
-    try:
-        returned = _await_crew(crew, stop)
-        look = crew.look()
-    finally:
-        crew.dismiss()
-    if look["failed"] == look["finished"]:
-        none = f"none of the {WARM_UP_REQUESTS} warm-up requests was answered ({returned})"
-        ours = launched.spec.engine != "external"
-        where = f"read server{launched.stem}.log" if ours else "see engine.url, engine.api and engine.api_key_env"
-        raise ServerError(f"{none}; {where}")
-    return float(look["duration_s"])
-
-
-def _await_crew(crew: cluster.Crew, stop: Stop) -> str:
-    deadline = time.monotonic() + WARM_UP_S_MAX
-    while True:
-        returned, lost, over = crew.ended(cluster.POLL_S)
-        if lost:
-            raise lost[0]
-        if over:
-            return str(returned[0].get("outcomes") or returned[0]["reason"])
-        stop.check()
-        if time.monotonic() > deadline:
-            raise ServerError(f"the warm-up did not end within {WARM_UP_S_MAX:g} s")
-
-
-def limits(load: Load) -> worker.Limits:
-    """The deadlines of one request, out of the configuration."""
-    return worker.Limits(
-        connect_s=load.connect_s_max,
-        first_token_s=load.first_token_s_max,
-        stall_s=load.stall_s_max,
-        total_s=load.total_s_max,
-    )
 
 
 def end(launched: Launched, progress: Progress) -> bool:

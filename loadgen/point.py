@@ -17,7 +17,7 @@ from loadgen.errors import ClusterError
 from loadgen.facts import gather
 from loadgen.forecast import Ladder
 from loadgen.interrupt import Stop
-from loadgen.launch import Launched
+from loadgen.launched import Launched
 from loadgen.progress import Progress
 from loadgen.verdict import Verdict
 from loadgen.watch import Watch, observe

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from loadgen.config import Load
 from loadgen.errors import ConfigError
 from loadgen.plan import Plan
 from loadgen.trace import Limits
@@ -59,3 +60,13 @@ def endpoint(base_url: str) -> str:
     """The address as it may be written down: without a user's name and password."""
     parts = urlsplit(base_url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def limits(load: Load) -> Limits:
+    """The deadlines of one request, out of the configuration."""
+    return Limits(
+        connect_s=load.connect_s_max,
+        first_token_s=load.first_token_s_max,
+        stall_s=load.stall_s_max,
+        total_s=load.total_s_max,
+    )

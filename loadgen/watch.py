@@ -8,7 +8,7 @@ from typing import Any
 from loadgen import cluster, verdict
 from loadgen.errors import ClusterError, LoadgenError, ServerError
 from loadgen.interrupt import Stop
-from loadgen.launch import Launched
+from loadgen.launched import Launched
 from loadgen.verdict import Verdict
 
 LOOK_S = 0.25  # how often the driver looks at the board

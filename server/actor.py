@@ -18,8 +18,9 @@ import ray
 
 from server import gpu, variant
 from server.ask import Access, ask, base_url, redacted
+from server.log import progress
 from server.outside import gone, port_of, probe
-from server.process import Running, StartError, death, launch, progress
+from server.process import Running, StartError, death, launch
 from server.provenance import provenance
 from server.ready import Ready, wait_ready
 from server.spec import ServerSpec, SpecError
@@ -145,7 +146,7 @@ class ServerActor:
         running = self._running
         if running is None:
             return "waiting"
-        return f"{progress(running)} ({self._doubt})" if self._doubt else progress(running)
+        return f"{progress(running.log)} ({self._doubt})" if self._doubt else progress(running.log)
 
     def _doubts(self, doubt: str) -> None:
         self._doubt = doubt

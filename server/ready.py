@@ -12,7 +12,8 @@ from typing import Any
 
 from server import ports
 from server.ask import Answer, ask
-from server.process import Running, StartError, death, family, tail
+from server.log import tail
+from server.process import Running, StartError, death, family
 
 POLL_S = 0.1
 # SGLang's /health generates a token and takes a second or more; one that is starting answers 503 at once.

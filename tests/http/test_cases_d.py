@@ -13,7 +13,7 @@ from scripted import Answer, Request, c, plain, scripted, well
 from test_worker import LIMITS, PLAN, exhausted, shard, until
 
 from loadgen.config import Load
-from loadgen.launch import limits
+from loadgen.shard import limits
 from loadgen.stream import session
 from server.actor import ServerActor
 from server.spec import ServerSpec

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fakes import eventually, is_gone, pids_in
 
-from server import ports, process, ready
+from server import log, ports, process, ready
 from server.process import Running, StartError, death, launch
 from server.ready import Ready, wait_ready
 from server.spec import ServerSpec
@@ -188,7 +188,7 @@ def test_leftovers_are_named(spec: Specs, tmp_path: Path, monkeypatch: pytest.Mo
 def test_progress_is_the_last_milestone(spec: Specs, started: Start) -> None:
     """The display shows how far the start has come."""
     running = started(spec(bind=False, say=["Load weight begin. avail mem=80 GB", "x", "Load weight end."]))
-    assert eventually(lambda: process.progress(running) == "weights loaded")
+    assert eventually(lambda: log.progress(running.log) == "weights loaded")
 
 
 def test_secrets_do_not_reach_the_server(spec: Specs, started: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,63 @@
+"""One running, proven server as the driver knows it, and what its Points have shown of it so far.
+
+Knows nothing of how it was started or is stopped.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loadgen import cluster
+from loadgen.window import Measured
+from server.variant import ServerSpec, parse_version, spec_mode
+
+
+@dataclass
+class Launched:
+    """A running, proven server, and what its Points have shown of it so far."""
+
+    id: str
+    spec: ServerSpec
+    block: int
+    server: cluster.Server
+    endpoint: dict[str, Any]
+    folder: Path
+    stem: str  # "" or "_2": a second launch of the same run has files of its own
+    warm_up_s: float = 0.0
+    measured: list[Measured] = field(default_factory=list)  # of the workload that `measured_hash` names
+    measured_hash: str = ""
+    points: list[str] = field(default_factory=list)  # the folders' names of its Points so far
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+
+    def point_id(self, name: str) -> str:
+        """An id for the next Point, whose folder has this name: other workloads of a grid have folders of the same."""
+        self.points.append(name)
+        return f"{self.id}-{name}{suffix(self.points.count(name))}"
+
+    @property
+    def simulated(self) -> bool:
+        """Whether what answers is a simulation, asked for or not."""
+        told = [self.endpoint, *self.endpoint.get("endpoints", [])]
+        return self.spec.engine == "sim" or any((one.get("server_info") or {}).get("simulated") for one in told)
+
+    @property
+    def sim_speed(self) -> float | None:
+        """Times faster than the profile's hardware; None for a real engine."""
+        told = (self.endpoint.get("server_info") or {}).get("sim_speed")
+        return float(told or self.spec.sim_speed) if self.simulated else None
+
+    @property
+    def tells_verify_steps(self) -> bool:
+        """Whether chat can be asked for each request's verify steps (SGLang 0.5.19 and later)."""
+        known = self.spec.engine in ("sglang", "sim") and self.spec_mode != "none"
+        return known and parse_version(self.endpoint.get("version") or self.spec.version) >= (0, 5, 19)
+
+    @property
+    def spec_mode(self) -> str:
+        """What the variant means on this engine version."""
+        return spec_mode(self.spec.args, self.spec.env, self.endpoint.get("version") or self.spec.version)
+
+
+def suffix(count: int) -> str:
+    """What the files and folders of the second, third ... of a name carry behind it."""
+    return "" if count == 1 else f"_{count}"
