@@ -30,6 +30,7 @@ from loadgen.series import (
 from loadgen.stats import MSER_BATCH, halves, mser5, quantile, slope_per_min
 from loadgen.summary import cached_share
 from loadgen.window import Window
+from server.proof import Contradiction
 
 NS_PER_MS = 1e6
 REFILLS_FOR_P99 = 100
@@ -77,7 +78,7 @@ class Facts:
     chunks_per_read: float | None = None
     cached_share: float | None = None  # of the prompts' tokens
     sharing_meant: bool = False  # prompts begin alike on purpose
-    contradictions: tuple[tuple[str, Any, Any], ...] = ()  # (flag, asked, told)
+    contradictions: tuple[Contradiction, ...] = ()
     not_proven: tuple[str, ...] = ()  # what the server does not tell
     proof_needed: bool = True  # false for a server that is not ours: nothing is claimed of it
     died: str | None = None  # how the server ended, when it did
@@ -101,7 +102,7 @@ def gather(
         concurrency=concurrency,
         failed_share_max=load.failed_share_max,
         short_share_max=load.short_share_max,
-        contradictions=tuple((one.flag, one.asked, one.told) for one in contradictions),
+        contradictions=tuple(contradictions),
         not_proven=tuple(not_proven),
         **more,
     )

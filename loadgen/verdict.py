@@ -18,6 +18,7 @@ from loadgen.margin import Measure
 from loadgen.margin import margin as margin
 from loadgen.openloop import findings
 from loadgen.stats import HALVES_DIFFERENCE_MAX, HALVES_STANDARD_ERRORS_MAX
+from server.proof import decisive
 
 CONCURRENCY_HELD_MIN = 0.98  # below, the level that was asked for was not what ran
 IN_STEP_MAX = 0.5  # spread streams stay below 0.1, a pause of the server herds some; all of them together are 1
@@ -186,16 +187,15 @@ def _cached(f: Facts) -> list[Finding]:
 
 
 def _server(f: Facts) -> list[Finding]:
-    advice = (
-        "the server runs with another setting than the variant asks for; start the one meant, or name the right one"
-    )
+    """What a server of ours must tell (see server.proof) and does not, speaks against it; the rest is only shown."""
+    usual = "the server runs with another setting than the variant asks for; start the one meant, or name the right one"
     wrong = [
-        Finding("server", f"{flag} = {told}", f"{flag} = {asked}", "", False, advice)
-        for flag, asked, told in f.contradictions
+        Finding("server", f"{one.flag} = {one.told}", f"{one.flag} = {one.asked}", "", False, one.advice or usual)
+        for one in f.contradictions
     ]
     quiet = "the server does not tell it" + ("" if f.proof_needed else ", and nothing is claimed of it")
-    ok = False if f.proof_needed else None
-    return wrong + [Finding("not_proven", flag, None, "", ok, quiet) for flag in f.not_proven]
+    shown = [(flag, False if f.proof_needed and decisive(flag) else None) for flag in f.not_proven]
+    return wrong + [Finding("not_proven", flag, None, "", ok, quiet) for flag, ok in shown]
 
 
 def _alive(f: Facts) -> list[Finding]:

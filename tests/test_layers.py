@@ -39,7 +39,7 @@ PURE = {
             "replay",
         ]
     ),
-    *(f"server.{name}" for name in ["variant", "spec", "rules", "proof"]),
+    *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects"]),
 }
 IMPURE = {"ray", "aiohttp", "pyarrow", "hydra", "time", "os"}
 ONLY_IN = {

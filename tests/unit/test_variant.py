@@ -1,4 +1,4 @@
-"""server.variant: command line, environment and refusals by engine and version, and the proof of identity."""
+"""server.variant: command line, environment and refusals by engine and version."""
 
 import sys
 from dataclasses import replace
@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 
 from server.variant import (
-    Contradiction,
     ServerSpec,
     SpecError,
     argv,
     check,
-    contradictions,
-    contradictions_of_all,
     environment,
     missing_keys,
     shown_environment,
@@ -209,123 +206,3 @@ def test_refusals(change: dict[str, Any], words: str) -> None:
 def test_the_studys_variants_pass(spec: ServerSpec) -> None:
     """The variants that the project is about are not refused."""
     check(spec)
-
-
-def info_of(spec: ServerSpec, **told: Any) -> dict[str, Any]:
-    """What a server tells that runs as asked, with some of it `told` otherwise."""
-    speculates = bool(spec.args)
-    asked = {name: spec.args.get(name) for name in TREE}
-    return {
-        **asked,
-        "version": "0.5.9",
-        "disable_overlap_schedule": speculates and not spec.variant.endswith("v2"),
-        "max_running_requests": 256,
-        "attention_backend": "flashinfer",
-        "enable_flashinfer_allreduce_fusion": False,
-        "internal_states": [{"effective_max_running_requests_per_dp": 256}],
-        **told,
-    }
-
-
-@pytest.mark.parametrize("spec", [BASELINE, TOPK4_V1, TOPK1_V2], ids=lambda spec: spec.variant)
-def test_the_server_asked_for_is_proven(spec: ServerSpec) -> None:
-    """A server that tells what was asked contradicts nothing and leaves nothing open."""
-    assert contradictions(spec, info_of(spec), 250) == ([], [])
-
-
-@pytest.mark.parametrize(
-    ("spec", "told", "expected"),
-    [
-        (BASELINE, {"speculative_algorithm": "EAGLE3"}, Contradiction("speculative_algorithm", None, "EAGLE3")),
-        (TOPK1_V2, {"speculative_algorithm": None}, Contradiction("speculative_algorithm", "EAGLE3", None)),
-        (TOPK1_V2, {"speculative_eagle_topk": 4}, Contradiction("speculative_eagle_topk", 1, 4)),
-        (TOPK1_V2, {"speculative_num_steps": 5}, Contradiction("speculative_num_steps", 3, 5)),
-        (TOPK4_V1, {"speculative_num_draft_tokens": 8}, Contradiction("speculative_num_draft_tokens", 16, 8)),
-        (TOPK1_V2, {"disable_overlap_schedule": True}, Contradiction("disable_overlap_schedule", False, True)),
-        (TOPK4_V1, {"disable_overlap_schedule": False}, Contradiction("disable_overlap_schedule", True, False)),
-        (TOPK4_V1, {"max_running_requests": 48}, Contradiction("max_running_requests", "at least 100", 48)),
-        (
-            BASELINE,
-            {"internal_states": [{"effective_max_running_requests_per_dp": n} for n in (32, 32)]},
-            Contradiction("max_running_requests", "at least 100", 64),
-        ),
-        (BASELINE, {"attention_backend": "fa3"}, Contradiction("attention_backend", "flashinfer", "fa3")),
-        (
-            BASELINE,
-            {"enable_flashinfer_allreduce_fusion": True},
-            Contradiction("enable_flashinfer_allreduce_fusion", False, True),
-        ),
-        (
-            BASELINE,
-            {"flashinfer_allreduce_fusion_backend": "trtllm"},
-            Contradiction("enable_flashinfer_allreduce_fusion", False, True),
-        ),
-        (replace(BASELINE, version="0.5.23"), {}, Contradiction("version", "0.5.23", "0.5.9")),
-        (replace(BASELINE, engine="sim"), {"version": "0.5.23"}, Contradiction("version", "0.5.9", "0.5.23")),
-    ],
-)
-def test_contradictions(spec: ServerSpec, told: dict[str, Any], expected: Contradiction) -> None:
-    """Each flag that decides the comparison is found out when the server runs otherwise."""
-    assert contradictions(spec, info_of(spec, **told), 100) == ([expected], [])
-
-
-@pytest.mark.parametrize(
-    ("spec", "told"),
-    [
-        # NEXTN is SGLang's other name of EAGLE.
-        (
-            replace(BASELINE, variant="mtp_v2", args={"speculative_algorithm": "NEXTN"}, env=V2),
-            {"speculative_algorithm": "EAGLE"},
-        ),
-        # Fusion that SGLang may turn on by itself is accepted where the variant says null.
-        (
-            replace(BASELINE, args={"enable_flashinfer_allreduce_fusion": None}),
-            {"enable_flashinfer_allreduce_fusion": True, "disable_overlap_schedule": False},
-        ),
-        # With both halves named, the common backend is not used.
-        (
-            replace(BASELINE, args={"prefill_attention_backend": "a", "decode_attention_backend": "b"}),
-            {
-                "attention_backend": "torch_native",
-                "prefill_attention_backend": "a",
-                "decode_attention_backend": "b",
-                "disable_overlap_schedule": False,
-            },
-        ),
-        # What all our own servers share is not asked of somebody else's.
-        (replace(BASELINE, engine="external"), {"attention_backend": "fa3"}),
-    ],
-)
-def test_no_false_alarm(spec: ServerSpec, told: dict[str, Any]) -> None:
-    """What SGLang shows under another name, or was not asked, is no contradiction."""
-    assert contradictions(spec, info_of(spec, **told), 100) == ([], [])
-
-
-def test_what_is_not_told_is_not_proven() -> None:
-    """A server that tells nothing contradicts nothing, and each open flag is named."""
-    open_flags = [
-        "max_running_requests",
-        "speculative_algorithm",
-        "speculative_num_steps",
-        "speculative_eagle_topk",
-        "speculative_num_draft_tokens",
-        "disable_overlap_schedule",
-        "attention_backend",
-        "enable_flashinfer_allreduce_fusion",
-    ]
-    assert contradictions(TOPK4_V1, None, 100) == ([], open_flags)
-
-
-def test_each_of_several_servers_is_held_against_the_variant() -> None:
-    """A contradiction names its server; what none tells is said once; the requests in flight are shared out."""
-    told, silent = info_of(BASELINE), info_of(BASELINE)
-    silent.pop("attention_backend")
-    assert contradictions_of_all(BASELINE, {"a": told}, 100) == contradictions(BASELINE, told, 100)
-    capped = {**told, "max_running_requests": 60}
-    assert contradictions_of_all(BASELINE, {"a": capped, "b": told}, 120) == ([], [])
-    wrong, quiet = contradictions_of_all(BASELINE, {"a": capped, "b": silent}, 122)
-    assert wrong == [Contradiction("a: max_running_requests", "at least 61", 60)]
-    assert quiet == ["b: attention_backend"]
-    _, quiet = contradictions_of_all(BASELINE, {"a": silent, "b": None}, 1)
-    assert "attention_backend" in quiet
-    assert "b: speculative_algorithm" in quiet

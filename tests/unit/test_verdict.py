@@ -2,7 +2,7 @@
 
 import dataclasses
 import signal
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS
 from loadgen.series import in_window
 from loadgen.verdict import Facts
 from loadgen.window import Window
+from server.proof import Contradiction
 
 S = 1_000_000_000
 GOOD = Facts(
@@ -74,7 +75,7 @@ def test_a_clean_point_is_valid_and_prints_its_margins() -> None:
         ({"in_step": 0.51}, "in_step"),
         ({"gc_pause_max_ms": 21.0}, "gc_pause_max"),
         ({"descriptors_share": 0.81}, "descriptors"),
-        ({"contradictions": (("speculative_eagle_topk", 1, 4),)}, "server"),
+        ({"contradictions": (Contradiction("speculative_eagle_topk", 1, 4),)}, "server"),
     ],
 )
 def test_each_rule_can_break(change: dict[str, Any], rule: str) -> None:
@@ -106,8 +107,9 @@ def test_what_is_at_the_limit_or_only_shown_does_not_judge(change: dict[str, Any
 
 def test_a_contradiction_names_flag_asked_and_told() -> None:
     """Each contradiction is a reason of its own."""
-    facts = dataclasses.replace(GOOD, contradictions=(("topk", 1, 4), ("max_running_requests", 64, 48)))
-    reasons = verdict.judge(facts).reasons
+    wrong = (Contradiction("topk", 1, 4), Contradiction("max_running_requests", 64, 48, "raise it"))
+    reasons = verdict.judge(dataclasses.replace(GOOD, contradictions=wrong)).reasons
+    assert reasons[1].advice == "raise it"
     assert [(reason.measured, reason.limit) for reason in reasons] == [
         ("topk = 4", "topk = 1"),
         ("max_running_requests = 48", "max_running_requests = 64"),
@@ -118,7 +120,8 @@ def test_what_is_not_proven_is_shown() -> None:
     """What a server that is not ours does not tell is named and does not count; one of ours has to prove it."""
     judged = verdict.judge(dataclasses.replace(GOOD, not_proven=("fusion",), proof_needed=False))
     assert [m.measured for m in judged.margins if m.rule == "not_proven"] == ["fusion"]
-    assert verdict.judge(dataclasses.replace(GOOD, not_proven=("fusion",))).status == "INVALID"
+    assert verdict.judge(dataclasses.replace(GOOD, not_proven=("attention_backend",))).status == "INVALID"
+    assert verdict.judge(dataclasses.replace(GOOD, not_proven=("page_size",))).status == "VALID"
 
 
 def test_ends_from_outside() -> None:
@@ -216,15 +219,9 @@ def test_no_rows_at_all() -> None:
 
 def test_what_the_server_told_reaches_the_facts() -> None:
     """Contradictions keep flag, asked and told; descriptors are a share of the limit."""
-
-    class Contradiction(NamedTuple):
-        flag: str
-        asked: Any
-        told: Any
-
     told = [Contradiction("topk", 1, 4)]
     found = gather(arrays([row(0)], None), [health(1000)], None, Load(), 1, told, ["fusion"])
-    assert found.contradictions == (("topk", 1, 4),)
+    assert found.contradictions == tuple(told)
     assert found.not_proven == ("fusion",)
     assert found.descriptors_share == pytest.approx(0.5)
 

@@ -1,0 +1,149 @@
+"""What a server's log says about flags that had no effect: lines by which SGLang drops, or adds, what was asked.
+
+Pure. It must not know of files or processes: the lines are handed in. Read in the released sources of 0.5.9 to 0.5.23.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from server.proof import Contradiction, asked_fusion
+from server.spec import ServerSpec, resolved_args, spec_mode
+
+LINE_CHARACTERS_MAX = 240
+# In front of every line of SGLang's: the time and the rank.
+PREFIX = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\]\s*(?:(?:INFO|WARNING|ERROR)\S*\s+(?:\S+:\d+:\s+)?)?")
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A line, the flag that it speaks of, in which servers it contradicts the variant, and what to do then.
+
+    `against` is asked with the server's flags and its speculation mode. `remark` is worth telling where it does not.
+    """
+
+    line: str
+    flag: str
+    against: Callable[[Mapping[str, Any], str], bool]
+    advice: str
+    remark: str = ""
+
+
+def _asks(flag: str) -> Callable[[Mapping[str, Any], str], bool]:
+    return lambda args, _mode: bool(args.get(flag))
+
+
+def _no_fusion(args: Mapping[str, Any], _mode: str) -> bool:
+    # With the off switch SGLang still says that it turns fusion on, and then turns it off.
+    return asked_fusion(args) is False and not args.get("enforce_disable_flashinfer_allreduce_fusion")
+
+
+EFFECTS: tuple[Effect, ...] = (
+    Effect(
+        r"Custom allreduce is disabled|Setup Custom allreduce failed",
+        "disable_custom_all_reduce",
+        lambda args, _mode: args.get("disable_custom_all_reduce") is False,
+        "this machine has no custom all-reduce, so the variant cannot have it; see the line's reason",
+        "custom all-reduce is off on this machine whatever the flags say: a variant without it is the same server",
+    ),
+    Effect(
+        r"TorchSymmMemCommunicator: .*(not supported|not available)|multicast operations are not supported",
+        "enable_torch_symm_mem",
+        _asks("enable_torch_symm_mem"),
+        "this machine has no torch symmetric memory for so many devices; leave the variant out here",
+    ),
+    Effect(
+        r"PyMscclpp(Communicator)? is disabled",
+        "enable_mscclpp",
+        _asks("enable_mscclpp"),
+        "MSCCL++ does not serve so many devices, or is not installed; leave the variant out here",
+    ),
+    Effect(
+        r"NVLS multicast support is not available|NVLS.* (not supported|disabled)",
+        "enable_nccl_nvls",
+        _asks("enable_nccl_nvls"),
+        "NVLS needs an NVSwitch; leave the variant out here",
+    ),
+    Effect(
+        r"flashinfer\.comm\b.*falling back|flashinfer_comm is not available"
+        r"|FlashInfer allreduce fusion is forcibly disabled|Disable --(enable-)?flashinfer-allreduce-fusion",
+        "flashinfer_allreduce_fusion_backend",
+        lambda args, _mode: asked_fusion(args) is True,
+        "all-reduce fusion was dropped: install the flashinfer that this SGLang needs, or take the flag away that "
+        "forbids it",
+    ),
+    Effect(
+        r"Auto-enabling FlashInfer AllReduce Fusion",
+        "flashinfer_allreduce_fusion_backend",
+        _no_fusion,
+        "SGLang turned fusion on by itself: from 0.5.14 forbid it by "
+        "variant.args.enforce_disable_flashinfer_allreduce_fusion=true, or say null for either",
+    ),
+    Effect(
+        r"Spec v1 is used for|Overlap scheduler is disabled|Non-overlap \(synchronous\) spec v2 is used",
+        "disable_overlap_schedule",
+        lambda _args, mode: mode.endswith("_overlap"),
+        "speculation runs without overlap, which is another variant; see the line's reason",
+    ),
+    Effect(
+        r"Spec v2 is enabled|Beta spec is enabled",
+        "disable_overlap_schedule",
+        lambda _args, mode: mode.endswith("_sync"),
+        "speculation runs with overlap, which is another variant; see SGLANG_ENABLE_SPEC_V2 and "
+        "disable_overlap_schedule",
+    ),
+    Effect(
+        r"speculative_adaptive disabled",
+        "speculative_adaptive",
+        _asks("speculative_adaptive"),
+        "SGLang fell back to a fixed number of steps; mend what the line names",
+    ),
+    Effect(
+        r"Mixed chunked prefill is disabled",
+        "enable_mixed_chunk",
+        _asks("enable_mixed_chunk"),
+        "speculation excludes mixed chunks; take the flag out",
+    ),
+    Effect(
+        r"[Cc]uda graph is disabled because|CUDA graph is disabled because",
+        "disable_cuda_graph",
+        lambda args, _mode: args.get("disable_cuda_graph") is False,
+        "decoding runs without CUDA graphs; mend what the line names",
+        "decoding runs without CUDA graphs, which variants with them should not be compared to",
+    ),
+)
+
+ANY = re.compile("|".join(f"(?:{effect.line})" for effect in EFFECTS))
+
+
+def telling(lines: Iterable[str]) -> list[str]:
+    """The lines that speak of a flag's effect, each once, without time and rank."""
+    told = (PREFIX.sub("", line).strip()[:LINE_CHARACTERS_MAX] for line in lines if ANY.search(line))
+    return list(dict.fromkeys(told))
+
+
+def silenced(spec: ServerSpec, lines: Iterable[str], version: str | None = None) -> list[Contradiction]:
+    """What the log says against the variant, for a server of this version: one for each flag, with its first line."""
+    args, mode = resolved_args(spec), spec_mode(resolved_args(spec), spec.env, version or spec.version)
+    found: dict[str, Contradiction] = {}
+    for effect, line in _spoken(lines):
+        if effect.against(args, mode):
+            asked = args.get(effect.flag)
+            found.setdefault(effect.flag, Contradiction(effect.flag, asked, f'"{line}" (server.log)', effect.advice))
+    return list(found.values())
+
+
+def remarks(lines: Iterable[str]) -> list[str]:
+    """What the log says that is no contradiction, and yet to be known with every result."""
+    return list(dict.fromkeys(f'{effect.remark} ("{line}")' for effect, line in _spoken(lines) if effect.remark))
+
+
+def watched(spec: ServerSpec) -> list[str]:
+    """The flags for which the log will be held against this variant."""
+    args, mode = resolved_args(spec), spec_mode(resolved_args(spec), spec.env, spec.version)
+    return list(dict.fromkeys(effect.flag for effect in EFFECTS if effect.against(args, mode)))
+
+
+def _spoken(lines: Iterable[str]) -> list[tuple[Effect, str]]:
+    return [(effect, line) for line in lines for effect in EFFECTS if re.search(effect.line, line)]
