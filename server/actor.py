@@ -18,9 +18,10 @@ import ray
 
 from server import gpu, variant
 from server.ask import Access, ask, base_url, redacted
+from server.death import death
 from server.log import progress
 from server.outside import gone, port_of, probe
-from server.process import Running, StartError, death, launch
+from server.process import Running, StartError, launch
 from server.provenance import provenance
 from server.ready import Ready, wait_ready
 from server.spec import ServerSpec, SpecError

@@ -4,6 +4,7 @@ It must not know of processes; a log that cannot be read is an empty one.
 """
 
 import os
+import time
 from pathlib import Path
 
 TAIL_LINES = 50
@@ -11,7 +12,10 @@ TAIL_LINES = 50
 TAIL_BYTES = 64 * 1024
 LINE_CHARACTERS_MAX = 500
 
-# What a starting SGLang writes, in order, and what that means.
+# A start that is silent for so long may be loading a large file, or stand still: it is shown, not judged.
+QUIET_S = 30.0
+
+# What a starting SGLang writes, in order, and what that means; then what vLLM does.
 MILESTONES = (
     ("Init torch distributed begin", "joining the devices"),
     ("Init torch distributed ends", "devices joined"),
@@ -23,25 +27,50 @@ MILESTONES = (
     ("max_total_num_tokens=", "engine built"),
     ("Uvicorn running on", "port bound"),
     ("The server is fired up and ready to roll!", "warmed up"),
+    ("Starting to load model", "loading weights"),
+    ("Loading weights took", "weights loaded"),
+    ("KV cache size:", "KV cache allocated"),
+    ("Capturing CUDA graphs", "capturing CUDA graphs"),
+    ("Graph capturing finished", "engine built"),
+    ("Application startup complete", "port bound"),
 )
+# After the first of these an engine means to answer.
+UP = ("The server is fired up and ready to roll!", "Application startup complete")
 
 
 def progress(log: Path) -> str:
     """How far the start has come, from the log's last milestone."""
-    text = _end_of(log)
+    text = end_of(log)
     latest = max(MILESTONES, key=lambda milestone: text.rfind(milestone[0]))
-    return latest[1] if latest[0] in text else "starting"
+    known = latest[1] if latest[0] in text else "starting"
+    quiet_s = _quiet_s(log)
+    return f"{known}; no new line for {quiet_s:.0f} s" if quiet_s > QUIET_S else known
+
+
+def is_up(log: Path) -> bool:
+    """Whether the engine has said that it answers now."""
+    text = end_of(log)
+    return any(line in text for line in UP)
+
+
+def _quiet_s(log: Path) -> float:
+    """Seconds since the last line."""
+    try:
+        return time.time() - log.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> str:
     """The last lines of a log, long ones cut."""
-    return "\n".join(line[:LINE_CHARACTERS_MAX] for line in _end_of(log).splitlines()[-lines:])
+    return "\n".join(line[:LINE_CHARACTERS_MAX] for line in end_of(log).splitlines()[-lines:])
 
 
-def _end_of(log: Path) -> str:
+def end_of(log: Path, size: int = TAIL_BYTES) -> str:
+    """The last `size` bytes of a log as text."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
             return file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""

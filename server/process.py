@@ -10,12 +10,11 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +22,8 @@ from typing import Any
 
 import psutil
 
-from server import guard, ports, variant
+from server import guard, oom, ports, variant
+from server.failures import Failure, in_words
 from server.log import tail
 from server.spec import ServerSpec
 
@@ -34,14 +34,22 @@ LOGS_MAX = 1000
 SEED_MAX = 2**30  # SGLang draws its own below this
 
 STATE_PREFIX = "loadgen-guard-"
+# In the environment of every process of a server: whose it is, wherever it went.
+TAG = "LOADGEN_LAUNCH"
 
 
 class StartError(Exception):
-    """A server that did not come up: `reason` in a sentence, the last lines of its log, its exit status if it ended."""
+    """A server that did not come up: `reason` in a sentence, the last lines of its log, its exit status if it ended.
 
-    def __init__(self, reason: str, log_tail: str = "", exit_status: int | None = None) -> None:
-        super().__init__(reason)
-        self.reason, self.log_tail, self.exit = reason, log_tail, exit_status
+    Its text is the reason with the class of the failure, and the advice.
+    """
+
+    def __init__(
+        self, reason: str, log_tail: str = "", exit_status: int | None = None, failure: Failure | None = None
+    ) -> None:
+        said = in_words(reason, failure)
+        super().__init__(f"{said}; {failure.advice}" if failure else said)
+        self.reason, self.log_tail, self.exit, self.failure = reason, log_tail, exit_status, failure
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,7 @@ class Running:
     guard: Member
     server: Member
     started_at: str
+    oom_kills: Mapping[str, int]  # before the launch, by place
     family: tuple[Member, ...] = ()
 
     @property
@@ -81,14 +90,6 @@ class Running:
         """Where the server answers."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port.number}"
-
-
-@dataclass(frozen=True)
-class Death:
-    """How a server ended: `exit` is its status (negative: the signal), None where a child died or nobody could see."""
-
-    exit: int | None
-    reason: str
 
 
 # --- launch ---
@@ -115,9 +116,9 @@ def launch(
     log = _new_log(folder, log_name)
     state = Path(tempfile.mkdtemp(prefix=STATE_PREFIX))
     read_end, write_end = os.pipe()
-    orders = io.FileIO(write_end, "w")
+    orders, oom_kills = io.FileIO(write_end, "w"), oom.kills()
     try:
-        _start_guard(argv, _environment(spec, gpus, base), log, state, read_end)
+        _start_guard(argv, _environment(spec, gpus, base) | {TAG: str(state)}, log, state, read_end)
         facts = _wait_for_guard(state, log)
     except BaseException:
         orders.close()
@@ -140,6 +141,7 @@ def launch(
         # A server that has ended already has no start; no process has start 0.
         server=Member(facts["pid"], facts["started"] or 0, "server"),
         started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        oom_kills=oom_kills,
     )
 
 
@@ -211,8 +213,27 @@ def family(running: Running) -> tuple[Member, ...]:
 
 def _session(leader: int) -> set[int]:
     """Pids in a session: what can still be found of a family whose guard, which adopts orphans, was killed."""
-    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return {pid for pid in pids if guard.stat_fields(pid)[3:4] == [str(leader)]}
+    return {pid for pid in pids() if guard.stat_fields(pid)[3:4] == [str(leader)]}
+
+
+def strays(state: Path) -> tuple[Member, ...]:
+    """Living processes that carry the tag of the launch with that folder, wherever they have gone, guard included."""
+    mark = f"{TAG}={state}".encode()
+    found = [pid for pid in pids() if mark in environment_of(pid)]
+    return tuple(Member(pid, started, title(pid)) for pid in found if (started := guard.start_ticks(pid)))
+
+
+def pids() -> Iterator[int]:
+    """All processes that there are now."""
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def environment_of(pid: int) -> list[bytes]:
+    """The variables that a process was started with; none for processes of others, or that write over theirs."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def title(pid: int) -> str:
@@ -220,33 +241,3 @@ def title(pid: int) -> str:
         return " ".join(psutil.Process(pid).cmdline()).strip()[:80] or psutil.Process(pid).name()
     except psutil.Error:
         return "ended"
-
-
-def death(running: Running) -> Death | None:
-    """How the server ended, or None while it and the children it had at readiness live. Cheap: some reads of /proc."""
-    ended = read_json(running.state / "exit.json")
-    if ended.get("exit") is not None:
-        return Death(ended["exit"], _exit_words(ended["exit"]))
-    if not running.guard.lives():
-        return Death(None, "the server's guard was killed, and the server with it")
-    lost = [member for member in _watched(running.family) if not member.lives()]
-    # A server that ends takes its children along; its own end is the better reason, and is told within moments.
-    if not lost or not running.server.lives():
-        return None
-    return Death(None, f"the server's process {lost[0].pid} ({lost[0].title}) died")
-
-
-def _watched(members: Sequence[Member]) -> list[Member]:
-    """The engine's own children where they carry titles (`sglang::scheduler_TP0`); else all, for want of names."""
-    titled = [member for member in members if "::" in member.title]
-    return titled or [member for member in members if member.title != "server"]
-
-
-def _exit_words(status: int) -> str:
-    if status >= 0:
-        return f"the server ended by itself with exit status {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = "unknown"
-    return f"the server was killed by signal {-status} ({name})"

@@ -5,15 +5,19 @@ seed, and one real generation must yield tokens. It must not know of Ray or of w
 """
 
 import dataclasses
+import functools
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
 from server import ports
 from server.ask import Answer, ask
-from server.log import tail
-from server.process import Running, StartError, death, family
+from server.death import death, failure_of, hang_of
+from server.log import is_up, tail
+from server.process import Running, StartError, family
 
 POLL_S = 0.1
 # SGLang's /health generates a token and takes a second or more; one that is starting answers 503 at once.
@@ -54,14 +58,16 @@ def wait_ready(
     """Wait until the server is proven ready; `deadline_s` is on the monotonic clock.
 
     `tell` hears why it is not ready yet. StartError at once when the process ends or `cancelled` says so, after
-    STRANGER_S when somebody else answers on the port, and at the deadline with the last doubt.
+    STRANGER_S when somebody else answers on the port, when it calls itself ready and does not generate within the
+    spec's hang_s_max, and at the deadline with the last doubt.
     """
     doubt = Doubt("it was not asked yet")
     own_seen_s = time.monotonic()
+    patience = Patience(running, deadline_s, cancelled)
     while True:
-        _give_up_if_hopeless(running, deadline_s, cancelled, doubt)
+        patience.check(doubt)
         try:
-            return _prove(running)
+            return _prove_meanwhile(running, functools.partial(patience.check, doubt))
         except Stranger as stranger:
             doubt = stranger
             if time.monotonic() - own_seen_s > STRANGER_S:
@@ -73,15 +79,48 @@ def wait_ready(
         time.sleep(POLL_S)
 
 
-def _give_up_if_hopeless(running: Running, deadline_s: float, cancelled: Callable[[], bool], doubt: Doubt) -> None:
-    if dead := death(running):
-        raise StartError(dead.reason, tail(running.log), dead.exit)
-    if cancelled():
-        raise StartError("the start was cancelled", tail(running.log))
-    if time.monotonic() > deadline_s:
-        limit_s = running.spec.ready_s_max
-        reason = f"not ready: {doubt}; if it only needs more than {limit_s:g} s, raise engine.ready_s_max"
-        raise StartError(reason, tail(running.log))
+@dataclass
+class Patience:
+    """What ends the wait for a server: its death, a wish, the time since it called itself ready, the deadline."""
+
+    running: Running
+    deadline_s: float
+    cancelled: Callable[[], bool]
+    up_s: float | None = None  # when the log first said that it answers
+
+    def check(self, doubt: Doubt) -> None:
+        """Raise StartError where there is nothing to wait for any more."""
+        running = self.running
+        if dead := death(running):
+            raise StartError(dead.reason, tail(running.log), dead.exit, dead.failure)
+        if self.cancelled():
+            raise StartError("the start was cancelled", tail(running.log))
+        now_s, hang_s = time.monotonic(), running.spec.hang_s_max
+        if self.up_s is None and is_up(running.log):
+            self.up_s = now_s
+        if self.up_s is not None and now_s - self.up_s > hang_s:
+            reason = f"it calls itself ready and generates nothing for {hang_s:g} s (engine.hang_s_max): {doubt}"
+            raise StartError(reason, tail(running.log), None, hang_of(running))
+        if now_s > self.deadline_s:
+            limit_s = running.spec.ready_s_max
+            reason = f"not ready: {doubt}; if it only needs more than {limit_s:g} s, raise engine.ready_s_max"
+            raise StartError(reason, tail(running.log), None, failure_of(running, None))
+
+
+def _prove_meanwhile(running: Running, check: Callable[[], None]) -> Ready:
+    """The proofs in a thread: a server may die while it is asked, and `check` then raises long before it answers."""
+    proven: Future[Ready] = Future()
+
+    def prove() -> None:
+        try:
+            proven.set_result(_prove(running))
+        except BaseException as error:
+            proven.set_exception(error)
+
+    threading.Thread(target=prove, daemon=True).start()
+    while not wait([proven], POLL_S).done:
+        check()
+    return proven.result()
 
 
 def _prove(running: Running) -> Ready:

@@ -77,6 +77,8 @@ class ServerSpec:
     sim_profile: str | None = None
     api_key_env: str | None = None  # the NAME of an environment variable, never a key
     ready_s_max: float = 3600.0
+    hang_s_max: float = 120.0  # seconds without a token while it is asked
+    stop_s_max: float = 30.0  # seconds from SIGTERM to SIGKILL
     urls: tuple[str, ...] = ()  # external only
     ca_file: str | None = None  # certificate authority for https, PEM
 

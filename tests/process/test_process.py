@@ -13,7 +13,8 @@ import pytest
 from fakes import eventually, is_gone, pids_in
 
 from server import log, ports, process, ready
-from server.process import Running, StartError, death, launch
+from server.death import death
+from server.process import Running, StartError, launch
 from server.ready import Ready, wait_ready
 from server.spec import ServerSpec
 from server.stop import leftovers, stop

@@ -1,0 +1,85 @@
+"""How a server ended, or whether it has: its exit status, the child that died, the class that its log tells.
+
+Cheap while it lives: some reads of /proc. It must not know of HTTP or of Ray.
+"""
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from server import failures, guard, oom
+from server.failures import Failure
+from server.log import end_of
+from server.process import Member, Running, family, read_json
+
+# What follows a crash in the log is long: a traceback of every rank.
+SEARCHED_BYTES = 256 * 1024
+HANG_ADVICE = "the engine lives and answers nothing: look at its processes (py-spy dump), then start it again"
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a server ended: `exit` is its status (negative: the signal), None where a child died or nobody could see."""
+
+    exit: int | None
+    reason: str
+    failure: Failure | None = None
+
+    @property
+    def words(self) -> str:
+        """The reason with the class of the failure."""
+        return failures.in_words(self.reason, self.failure)
+
+
+def death(running: Running) -> Death | None:
+    """How the server ended, or None while it and the children it had at readiness live."""
+    ended = _ended(running)
+    if ended is None:
+        return None
+    return Death(*ended, failure_of(running, ended[0]))
+
+
+def failure_of(running: Running, exit_status: int | None) -> Failure | None:
+    """The class of what the server's log, its status and the kernel tell."""
+    return failures.classify(end_of(running.log, SEARCHED_BYTES), exit_status, oom.since(running.oom_kills))
+
+
+def hang_of(running: Running) -> Failure:
+    """The class of a server that lives and does nothing: what its log tells of it, or that it says nothing."""
+    return failure_of(running, None) or Failure("hang", "", HANG_ADVICE)
+
+
+def stopped(running: Running) -> list[str]:
+    """Processes of the server that somebody has stopped, in words."""
+    states = {member: guard.stat_fields(member.pid)[:1] for member in family(running)}
+    return [f"process {member.pid} ({member.title}) is stopped" for member, state in states.items() if state == ["T"]]
+
+
+def _ended(running: Running) -> tuple[int | None, str] | None:
+    """Exit status and reason, as far as they can be seen."""
+    told = read_json(running.state / "exit.json")
+    if told.get("exit") is not None:
+        return told["exit"], _exit_words(told["exit"])
+    if not running.guard.lives():
+        return None, "the server's guard was killed, and the server with it"
+    lost = [member for member in _watched(running.family) if not member.lives()]
+    # A server that ends takes its children along; its own end is the better reason, and is told within moments.
+    if not lost or not running.server.lives():
+        return None
+    return None, f"the server's process {lost[0].pid} ({lost[0].title}) died"
+
+
+def _watched(members: Sequence[Member]) -> list[Member]:
+    """The engine's own children where they carry titles (`sglang::scheduler_TP0`); else all, for want of names."""
+    titled = [member for member in members if "::" in member.title]
+    return titled or [member for member in members if member.title != "server"]
+
+
+def _exit_words(status: int) -> str:
+    if status >= 0:
+        return f"the server ended by itself with exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = "unknown"
+    return f"the server was killed by signal {-status} ({name})"
