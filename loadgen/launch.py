@@ -163,9 +163,24 @@ def collect(launched: Launched) -> None:
     """Write what /metrics has said so far: server_metrics.parquet, once a second, in long form."""
     if not launched.endpoint:
         return
+    sample(launched)
+    _keep_metrics(launched)
+
+
+def sample(launched: Launched) -> None:
+    """Take over what was sampled so far and read the server's counters now."""
     # An actor that does not answer this soon will not stop anything either: its guard will.
     launched.metrics += launched.server.ask("telemetry", wait_s_max=ACTOR_S_MAX)
-    _keep_metrics(launched)
+
+
+def server_clock_ns(launched: Launched, utc_ns: int) -> int:
+    """What the server node's monotonic clock showed at a wall time of the driver, to within half a call to its actor.
+
+    The board gave the Point's start on its own node's wall clock, which is taken for the driver's.
+    """
+    before = time.time_ns()
+    shown: int = launched.server.ask("clock", wait_s_max=ACTOR_S_MAX)
+    return shown - (before + time.time_ns()) // 2 + utc_ns
 
 
 def _keep_metrics(launched: Launched) -> None:

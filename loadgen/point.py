@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadgen import capacity, cluster, launch, prompts, record, replay, store, summary, verdict, window
+from loadgen import capacity, cluster, launch, prompts, record, replay, served, store, summary, verdict, window
 from loadgen.cell import Cell, identity_of, load_of, shards_of
 from loadgen.columns import columns
 from loadgen.config import Config, Level
@@ -50,6 +50,7 @@ def measure(
     identity = identity_of(launched, conf, level, place, asked)
     progress.phase("flushing the cache")
     flushed = bool(launched.server.ask("flush", stop=stop))
+    launch.sample(launched)  # the counters before the first request
     cell = Cell(launched, conf, level, place, identity, expected, prompts.turns(found), flushed)
     hang_s_max = max(conf.load.first_token_s_max, conf.load.stall_s_max) + HANG_SLACK_S
     crew = cluster.hire(shards_of(cell, found), conf.load, cell.ramp_s, cell.counted, place)
@@ -94,6 +95,7 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
     if watch.died_ns is not None:
         rows = store.mark_server_gone(rows, watch.died_ns)
     health = [{**cell.identity, **row} for row in watch.health]
+    launch.collect(cell.launched)
     judged, numbers = watch.failed, None
     if judged is None and span is None and not cell.counted:
         advice = "read the outcomes in requests.parquet and the server's log"
@@ -101,19 +103,27 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
     if judged is None:
         expected_rows = sum(told["sent"] + told["unsent"] for told in watch.returned.values())
         assert len(rows) == expected_rows, f"{len(rows)} rows of {expected_rows} requests in {cell.folder}"
-        judged, numbers = _judge(cell, columns(rows), health, span, {one["host"] for one in watch.returned.values()})
+        cols, hosts = (
+            served.with_cache_as_told(cell.launched, columns(rows)),
+            {one["host"] for one in watch.returned.values()},
+        )
+        judged, numbers = _judge(cell, cols, health, watch.board["start_utc_ns"], span, hosts)
         numbers = None if judged.status == verdict.FAILED else numbers
         if duration_s := watch.board["duration_s"]:
             streams = cell.level.concurrency or max(1, round((cell.identity["rate"] or 0) * duration_s))
             cell.launched.measured.append(Measured(streams, duration_s))
     point = _content(cell, watch.board, judged, numbers)
-    launch.collect(cell.launched)
     store.commit_point(cell.folder, rows, health, point)
     return point, judged.exit_code
 
 
 def _judge(
-    cell: Cell, cols: dict[str, Any], health: list[dict[str, Any]], span: Window | None, hosts: set[str]
+    cell: Cell,
+    cols: dict[str, Any],
+    health: list[dict[str, Any]],
+    begun_utc_ns: int,
+    span: Window | None,
+    hosts: set[str],
 ) -> tuple[Verdict, dict[str, Any]]:
     """The verdict and the numbers of a Point that ran to its end. A server of ours proves itself once more."""
     launched, ours = cell.launched, cell.launched.spec.engine != "external"
@@ -142,7 +152,7 @@ def _judge(
     )
     judged = verdict.judge(facts)
     overloaded = any(reason.rule == "overload" for reason in judged.reasons)
-    return judged, _summary(cell, cols, span, list(infos.values()), overloaded)
+    return judged, _summary(cell, cols, begun_utc_ns, span, list(infos.values()), overloaded)
 
 
 def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
@@ -158,17 +168,12 @@ def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
 def _summary(
     cell: Cell,
     cols: dict[str, Any],
+    begun_utc_ns: int,
     span: Window | None,
     infos: Sequence[Mapping[str, Any] | None],
     overloaded: bool,
 ) -> dict[str, Any]:
-    told = infos[0] or {}
-    states = told.get("internal_states") or [{}]
-    # Averages of several servers cannot be averaged: none tells of how many tokens its own is.
-    average = states[0].get("avg_spec_accept_length") if isinstance(states[0], dict) and len(infos) == 1 else None
     sizes: list[Any] = [(info or {}).get("tp_size") for info in infos]
-    # Without a flush the server's average holds earlier levels too.
-    accept = float(average) if average and cell.flushed else None
     return summary.summarize(
         cols,
         span.start_ns if span else 0,
@@ -178,8 +183,7 @@ def _summary(
         whole_run=cell.counted,
         overloaded=overloaded,
         think_s=cell.conf.workload.think_s,
-        accept_length=accept,
-        accept_source="server_average" if accept else None,
+        told=served.speculation(cell, cols, begun_utc_ns, span, infos),
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from loadgen import acceptance
+from loadgen.acceptance import Speculation
 from loadgen.openloop import open_facts
 from loadgen.record import Outcome
 from loadgen.series import (
@@ -42,15 +44,14 @@ def summarize(
     whole_run: bool,
     overloaded: bool = False,
     think_s: float = 0.0,
-    accept_length: float | None = None,
-    accept_source: str | None = None,
+    told: Speculation | None = None,
 ) -> dict[str, Any]:
     """The summary of a Point. Numbers that cannot be had are None.
 
     `whole_run`: every request counts and the window is from the first request sent to the last output. `overloaded`:
     the server did not keep up with the rate; latencies that only grew have no distribution, and none is given.
-    `think_s` is the pause between turns, in which a stream counts as held. `accept_length` from the server is used only
-    where requests do not tell their verify steps.
+    `think_s` is the pause between turns, in which a stream counts as held. `told` is what the server tells of its
+    speculation and its counters.
     """
     start, end = whole_run_span(cols) if whole_run else (window_start_ns, window_end_ns)
     length_s = (end - start) / NS_PER_S
@@ -58,9 +59,8 @@ def summarize(
     good = counted & (cols["outcome"] == Outcome.OK)
     timed = good & (not overloaded)
     times = latencies(cols, timed)
-    own_accept = accept_of(cols, good)
-    if own_accept is not None:
-        accept_length, accept_source = own_accept, "requests"
+    ever = (-np.inf, np.inf)  # a request's last event may come after its last output
+    accepted = acceptance.acceptance(cols, good, ever if whole_run else (start, end), told or Speculation())
     return {
         **_counts(cols, counted),
         "whole_run": whole_run,
@@ -70,10 +70,9 @@ def summarize(
         **(_arrivals(cols, start, end, whole_run) if is_open(cols) else {}),
         **{name: distribution(values) for name, values in times.items()},
         **_tokens(cols, good),
-        "accept_length": accept_length,
-        "accept_source": accept_source if accept_length is not None else None,
-        "verify_cycle_ms": _verify_cycle_ms(cols, good),
-        "by_kind": by_kind(cols, good, timed),
+        **accepted,
+        "cached_tokens_counters": accepted["server_counters"]["measured"].get("cached_tokens"),
+        "by_kind": by_kind(cols, good, timed, accepted["accept_length"] is not None),
         "intervals": _intervals(cols, start, end, times, whole_run),
     }
 
@@ -202,6 +201,7 @@ def _tokens(cols: Columns, good: np.ndarray) -> dict[str, Any]:
         "output_tokens_mean": _nanmean(cols["output_tokens"][good]),
         "prompt_tokens_mean": _nanmean(cols["prompt_tokens"][good]),
         "planned_prompt_tokens_mean": _nanmean(cols["planned_prompt_tokens"][good]),
+        "cached_tokens": _nansum(cols["cached_tokens"][good]),
         "cached_share": cached_share(cols, good),
         "token_sources": sorted({str(source) for source in cols["token_source"][good] if source is not None}),
     }
@@ -209,7 +209,8 @@ def _tokens(cols: Columns, good: np.ndarray) -> dict[str, Any]:
 
 def caveats(numbers: Mapping[str, Any] | None) -> list[str]:
     """What a Point's summary says against taking its workload, or its latencies, for what was asked."""
-    known, found = numbers or {}, []
+    known = numbers or {}
+    found = [*acceptance.caveats(known)]
     told, asked = known.get("prompt_tokens_mean"), known.get("planned_prompt_tokens_mean")
     if told and asked and abs(told / asked - 1) > PROMPT_LENGTH_OFF_MAX:
         found.append(
@@ -232,6 +233,10 @@ def cached_share(cols: Columns, rows: np.ndarray) -> float | None:
     return float(np.nansum(cached[known])) / prompt_known if prompt_known else None
 
 
+def _nansum(values: np.ndarray) -> float | None:
+    return float(np.nansum(values)) if len(values) and not np.isnan(values.astype(np.float64)).all() else None
+
+
 def _nanmean(values: np.ndarray) -> float | None:
     known = values[~np.isnan(values.astype(np.float64))]
     return _mean_or_median(known, np.mean)
@@ -244,31 +249,16 @@ def tokens_per_chunk(cols: Columns, rows: np.ndarray) -> float | None:
     return float(chunk_tokens(cols)[np.repeat(rows, counts)].sum()) / chunks if chunks else None
 
 
-def accept_of(cols: Columns, rows: np.ndarray) -> float | None:
-    """Accept length by the rows that tell their verify steps: (tokens - requests) / steps; prefill gives one each."""
-    told = rows & (cols["spec_verify_steps"] > 0) & ~np.isnan(cols["output_tokens"].astype(np.float64))
-    steps = float(cols["spec_verify_steps"][told].sum())
-    return float(cols["output_tokens"][told].sum() - told.sum()) / steps if steps else None
-
-
-def _verify_cycle_ms(cols: Columns, rows: np.ndarray) -> float | None:
-    """Mean time of one verify step: decode time over steps."""
-    told = rows & (cols["spec_verify_steps"] > 0)
-    steps = float(cols["spec_verify_steps"][told].sum())
-    decode_ns = float(np.nansum((cols["last_token_ns"] - cols["first_token_ns"])[told]))
-    return decode_ns / NS_PER_MS / steps if steps else None
-
-
-def by_kind(cols: Columns, good: np.ndarray, timed: np.ndarray) -> dict[str, dict[str, Any]]:
+def by_kind(cols: Columns, good: np.ndarray, timed: np.ndarray, speculates: bool) -> dict[str, dict[str, Any]]:
     """The figures that depend on what is asked, for each kind of prompt; latencies of the rows in `timed`."""
     found = {}
     for kind in sorted({str(kind) for kind in cols["prompt_kind"] if kind is not None}):
         rows = good & (cols["prompt_kind"] == kind)
-        times = latencies(cols, rows & timed)
+        times, per_chunk = latencies(cols, rows & timed), tokens_per_chunk(cols, rows)
         found[kind] = {
             "requests": int(rows.sum()),
-            "tokens_per_chunk": tokens_per_chunk(cols, rows),
-            "accept_length": accept_of(cols, rows),
+            "tokens_per_chunk": per_chunk,
+            **acceptance.by_kind(cols, rows, per_chunk, speculates),
             "ttft_ms": distribution(times["ttft_ms"]),
             "tpot_ms": distribution(times["tpot_ms"]),
         }

@@ -176,6 +176,10 @@ class ServerActor:
         """Rows sampled since the last call."""
         return [row for sampler in self._samplers for row in sampler.rows()]
 
+    def clock(self) -> int:
+        """This node's monotonic clock in nanoseconds, that of the rows of telemetry."""
+        return time.monotonic_ns()
+
     def flush(self) -> bool:
         """Empty each server's prefix cache and its totals of speculation; whether all did."""
         done = [_flush(url, self._access()) for url in self._urls]  # each of them, also behind one that refuses

@@ -36,6 +36,8 @@ SGLANG = (
     "cached_tokens_total",
     "num_requests_total",
     "num_retracted_reqs",
+    "num_retracted_requests_total",
+    "num_aborted_requests_total",
     "spec_accept_length",
     "spec_accept_rate",
     "spec_num_steps",
@@ -48,9 +50,14 @@ VLLM = (
     "kv_cache_usage_perc",
     "generation_tokens_total",
     "prompt_tokens_total",
+    "prefix_cache_queries_total",
+    "prefix_cache_hits_total",
+    "request_success_total",
+    "num_preemptions_total",
     "spec_decode_num_drafts_total",
     "spec_decode_num_draft_tokens_total",
     "spec_decode_num_accepted_tokens_total",
+    "spec_decode_num_accepted_tokens_per_pos_total",
 )
 KEPT = frozenset([*(f"sglang:{name}" for name in SGLANG), *(f"vllm:{name}" for name in VLLM)])
 

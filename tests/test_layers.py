@@ -37,6 +37,8 @@ PURE = {
             "openloop",
             "loads",
             "replay",
+            "acceptance",
+            "counters",
         ]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects"]),
@@ -102,6 +104,7 @@ FLOW = [
     "launch",
     "servers",
     "cell",
+    "served",
     "point",
     "grid",
 ]

@@ -263,7 +263,6 @@ class Front:
         for id, count in zip(ids, counts, strict=True):
             answer = answers.get(id)
             if answer is not None:
-                self.counters.generated_tokens += count
                 answer.push(count)
                 if answer.over:
                     self._settle(id, answer)
@@ -272,5 +271,7 @@ class Front:
         if answer.sent >= answer.total:
             self._forget(id)
             self.counters.finished += 1
+            # As in SGLang, a request's tokens are counted when it has ended.
+            self.counters.generated_tokens += answer.sent
         else:
             self._drop(id)

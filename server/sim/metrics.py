@@ -1,7 +1,8 @@
 """The text of /metrics: SGLang's names from the front end's counters and the scheduler's last statistics. Pure.
 
-The counters are exact at any time. Running and queued requests are refreshed with the decode log, by prefills and when
-the engine becomes idle (SGLang leaves them stale there); gen_throughput keeps its last value, as SGLang's does.
+A request's generated tokens and verify steps are counted when it has ended, as in SGLang. Running and queued requests
+are refreshed with the decode log, by prefills and when the engine becomes idle (SGLang leaves them stale there);
+gen_throughput keeps its last value, as SGLang's does.
 """
 
 from collections.abc import Mapping

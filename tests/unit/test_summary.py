@@ -189,17 +189,6 @@ def test_unsent_requests_are_no_requests() -> None:
     assert (found["requests"], found["failed"], found["outcomes"]["unsent"]) == (1, 0, 1)
 
 
-def test_accept_length_from_requests() -> None:
-    """(tokens - requests) / verify steps where requests tell them, and it wins over the server's average."""
-    rows = [row(0, spec_verify_steps=2), row(1, spec_verify_steps=3)]
-    found = summary(rows, accept_length=9.9, accept_source="server_average")
-    assert (found["accept_length"], found["accept_source"]) == (pytest.approx((10 - 2) / 5), "requests")
-    assert found["verify_cycle_ms"] == pytest.approx(80 / 5)
-    told = summary([row(0)], accept_length=3.1, accept_source="counters")
-    assert (told["accept_length"], told["accept_source"]) == (3.1, "counters")
-    assert summary([row(0)])["accept_source"] is None
-
-
 def test_by_kind() -> None:
     """Each kind of prompt has its own tokens an event and latencies."""
     rows = [row(0), row(1, prompt_kind="chat", output_tokens=10, chunk_tokens=[2] * 5)]
