@@ -18,6 +18,7 @@ from loadgen.series import Columns
 NS_PER_MS = 1e6
 DISAGREEMENT_MAX = 0.01  # beyond, requests and counters do not count the same
 ROUNDING = 1e-6
+AVERAGES = ("server_average", "gauge")  # sources that tell of no number of steps
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,15 @@ def acceptance(cols: Columns, good: np.ndarray, span_ns: tuple[float, float], to
     }
     idle = told.counted.zero_steps_share
     source = None if idle == 1 else next((name for name, value in sources.items() if value is not None), None)
-    own_ms = verify_cycle_ms(cols, good)
+    length = sources[source] if source else None
     return {
-        "accept_length": sources[source] if source else None,
+        "accept_length": length,
         "accept_source": source,
         "accept_length_counters": by_counters,
         "accept_length_max": told.length_max,
         "accept_zero_steps_share": idle,
         "accept_of_the_point": {"requests": accept_of(cols, finished), "counters": accept_length(told.counted.point)},
-        "verify_cycle_ms": own_ms if own_ms is not None else _cycle_by_counters(cols, finished, span_ns, told.counted),
-        "verify_cycle_source": "requests" if own_ms is not None else "counters",
+        **_cycle(cols, good, finished, span_ns, told.counted, length if source in AVERAGES else None),
         "server_counters": {
             "how": told.counted.how,
             "measured": dict(told.counted.span),
@@ -95,13 +95,32 @@ def _decode_ms(cols: Columns, rows: np.ndarray) -> float:
     return float(np.nansum((cols["last_token_ns"] - cols["first_token_ns"])[rows])) / NS_PER_MS
 
 
-def _cycle_by_counters(
-    cols: Columns, finished: np.ndarray, span_ns: tuple[float, float], counted: Counted
-) -> float | None:
-    """The same by the counter of verify steps, which holds a request's when it has ended: so are the rows chosen."""
-    steps = counted.span.get("verify_steps")
+def _cycle(
+    cols: Columns,
+    good: np.ndarray,
+    finished: np.ndarray,
+    span_ns: tuple[float, float],
+    counted: Counted,
+    average: float | None,
+) -> dict[str, Any]:
+    """The verify cycle and what its steps were taken from.
+
+    The counter of verify steps holds a request's when it has ended: so are the rows chosen that it is held against. An
+    average accept length stands for as many steps as give the tokens after each request's first.
+    """
     ended = finished & (cols["done_ns"] >= span_ns[0]) & (cols["done_ns"] <= span_ns[1])
-    return (_decode_ms(cols, ended) / steps or None) if steps else None
+    tokens = float(np.nansum(cols["output_tokens"][good]) - good.sum())
+    found = {
+        "requests": verify_cycle_ms(cols, good),
+        "counters": _per(_decode_ms(cols, ended), counted.span.get("verify_steps")),
+        "accept_length": _per(_decode_ms(cols, good), tokens / average if average else None),
+    }
+    source = next((name for name, value in found.items() if value is not None), None)
+    return {"verify_cycle_ms": found[source] if source else None, "verify_cycle_source": source}
+
+
+def _per(time_ms: float, steps: float | None) -> float | None:
+    return time_ms / steps if steps and time_ms else None
 
 
 def by_kind(cols: Columns, rows: np.ndarray, tokens_per_chunk: float | None, speculates: bool) -> dict[str, Any]:

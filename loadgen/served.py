@@ -12,7 +12,7 @@ from loadgen import launch
 from loadgen.acceptance import Speculation, length_max
 from loadgen.cell import Cell
 from loadgen.counters import Span, counted
-from loadgen.launch import Launched
+from loadgen.launched import Launched
 from loadgen.series import whole_run_span
 from loadgen.window import Window
 from server.variant import parse_version

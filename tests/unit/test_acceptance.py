@@ -43,6 +43,12 @@ def test_the_verify_cycle_by_counters() -> None:
     assert found["verify_cycle_source"] == "counters"
     whole = summary([row(0, done_ns=10**15), row(1)], None, told=told(RISES))
     assert whole["verify_cycle_ms"] == pytest.approx(2 * 40 / 5)
+    average = summary([row(0), row(1)], told=told(average=2.0))
+    assert (average["verify_cycle_ms"], average["verify_cycle_source"]) == (
+        pytest.approx(2 * 40 / (8 / 2)),
+        "accept_length",
+    )
+    assert summary([row(0)])["verify_cycle_source"] is None
 
 
 def test_by_kind_is_labelled() -> None:
