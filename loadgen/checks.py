@@ -39,7 +39,8 @@ def parse(composed: Mapping[str, Any], variants: Sequence[str]) -> Config:
         raise ConfigError(f"study {given['study']} runs several variants: add -m, or choose one by +variant=NAME")
     if not given.get("variant"):
         raise ConfigError(f"no variant was chosen; add +variant=NAME with one of: {', '.join(variants)}")
-    for mapping in (given.get("tags"), given["variant"].get("env") if isinstance(given["variant"], dict) else None):
+    groups = [given[name] for name in ("variant", "engine") if isinstance(given.get(name), dict)]
+    for mapping in (given.get("tags"), *(group.get("env") for group in groups)):
         _refuse_lost_texts(mapping or {})
     try:
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.create(given)))
@@ -89,17 +90,23 @@ def _check_names(config: Config) -> None:
 
 def _check_engine(config: Config) -> None:
     engine = config.engine
-    if engine.kind in ("vllm", "llama_cpp"):
+    if engine.kind == "llama_cpp":
         raise ConfigError(
             f"engine.kind={engine.kind} is not started by us yet; start it and use engine=external engine.url=..."
         )
-    choice(config, "engine.kind", ("auto", "sglang", "sim", "external"))
+    choice(config, "engine.kind", ("auto", "sglang", "vllm", "sim", "external"))
     choice(config, "engine.api", ("chat", "completions", "generate"))
     number(config, "engine.sim_speed", 0, 100_000, above=True)
     number(config, "engine.ready_s_max", 0, 86_400, above=True)
     if engine.version is not None and not re.fullmatch(r"\d+\.\d+\.\d+(\.post\d+)?", engine.version):
         raise ConfigError(f"engine.version={engine.version}: write it in full, as in 0.5.9")
+    _check_cores(engine.cores)
     _check_urls(config)
+
+
+def _check_cores(cores: list[int] | None) -> None:
+    if cores is not None and (not cores or len(set(cores)) != len(cores) or min(cores) < 0):
+        raise ConfigError(f"engine.cores={cores}: name each core once, as in engine.cores=[0,1], or null for all")
 
 
 def _check_urls(config: Config) -> None:
@@ -139,17 +146,20 @@ def _check_model(config: Config) -> None:
         )
 
 
-def _check_variant(config: Config) -> None:
-    for name, value in config.variant.args.items():
-        if not re.fullmatch(r"[a-z0-9_]+", name):
-            raise ConfigError(f"variant.args.{name}: write the server's flag with underscores and lower-case letters")
-        if not isinstance(value, str | int | float | bool | list | None):
-            raise ConfigError(f"variant.args.{name}={value}: give a text, a number, true, false or a list")
-    for name in config.variant.env:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ConfigError(
-                f"variant.env.{name}: an environment variable's name has letters, digits and underscores only"
-            )
+def _check_flags(config: Config) -> None:
+    for where, group in (("variant", config.variant), ("engine", config.engine)):
+        for name, value in group.args.items():
+            if not re.fullmatch(r"[a-z0-9_]+", name):
+                raise ConfigError(
+                    f"{where}.args.{name}: write the server's flag with underscores and lower-case letters"
+                )
+            if not isinstance(value, str | int | float | bool | list | None):
+                raise ConfigError(f"{where}.args.{name}={value}: give a text, a number, true, false or a list")
+        for name in group.env:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise ConfigError(
+                    f"{where}.env.{name}: an environment variable's name has letters, digits and underscores only"
+                )
 
 
 def _check_rest(config: Config) -> None:
@@ -163,7 +173,7 @@ _RULES: tuple[Callable[[Config], None], ...] = (
     _check_names,
     _check_engine,
     _check_model,
-    _check_variant,
+    _check_flags,
     check_workload,
     check_load,
     _check_rest,

@@ -196,13 +196,12 @@ class Server:
 
 
 def place_server(spec: ServerSpec, folder: Path, log_name: str) -> Server:
-    """Place the actor for `spec`: it reserves no CPU, and the model's GPUs unless the engine is simulated or not ours.
+    """Place the actor for `spec`: it reserves no CPU, and the GPUs that the server takes.
 
     The server listens on loopback: workers on other hosts than the server's are not built yet.
     """
-    gpus = spec.tp if spec.engine == "sglang" else 0
     actor = ray.remote(ServerActor).options(
-        num_cpus=0, num_gpus=gpus, max_restarts=0, max_task_retries=0, max_concurrency=8
+        num_cpus=0, num_gpus=spec.gpus, max_restarts=0, max_task_retries=0, max_concurrency=8
     )
     return Server(actor.remote(spec, str(folder), LOOPBACK, log_name))
 

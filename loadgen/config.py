@@ -32,6 +32,9 @@ class Engine:
     kind: str = MISSING
     api: str = "chat"
     url: Any = None  # an address or a list; `urls` is the checked form
+    args: dict[str, Any] = field(default_factory=dict)  # what all variants share on this engine; a variant's win
+    env: dict[str, str] = field(default_factory=dict)
+    cores: list[int] | None = None
     python: str | None = None
     version: str | None = None
     sim_speed: float = 10.0

@@ -7,6 +7,7 @@ from pathlib import Path
 from loadgen.config import Config, urls
 from loadgen.errors import ConfigError
 from server.sim.flags import VERSIONS as SIMULATED_VERSIONS
+from server.spec import STARTED
 from server.variant import ServerSpec, SpecError, check, missing_keys
 
 
@@ -15,13 +16,13 @@ def server_spec(conf: Config, kind: str) -> ServerSpec:
     spec = ServerSpec(
         engine="sim" if kind == "auto" else kind,
         variant=conf.variant.name,
-        args=conf.variant.args,
-        env=conf.variant.env,
+        args={**conf.engine.args, **conf.variant.args},
+        env={**conf.engine.env, **conf.variant.env},
         model_name=conf.model.name,
-        model_path=conf.model.path,
-        draft_path=conf.model.draft_path,
+        model_path=_home(conf.model.path),
+        draft_path=_home(conf.model.draft_path),
         tp=conf.model.tp,
-        python=conf.variant.python or conf.engine.python,
+        python=_home(conf.variant.python or conf.engine.python),
         version=conf.engine.version,
         sim_speed=conf.engine.sim_speed,
         sim_profile=_absolute(conf.engine.profile),
@@ -29,12 +30,18 @@ def server_spec(conf: Config, kind: str) -> ServerSpec:
         api_key_env=conf.engine.api_key_env,
         ready_s_max=conf.engine.ready_s_max,
         urls=urls(conf.engine),
+        cores=tuple(conf.engine.cores or ()),
     )
     try:
         check(spec)
     except SpecError as error:
         raise ConfigError(f"variant {spec.variant}: {error}") from None
     return spec
+
+
+def _home(name: str | None) -> str | None:
+    """A leading ~ as the user's folder: no shell sees what stands in a file."""
+    return str(Path(name).expanduser()) if name and name.startswith("~") else name
 
 
 def _absolute(name: str | None) -> str | None:
@@ -72,8 +79,8 @@ def resolve_engine(conf: Config, gpus: Sequence[int]) -> str:
     kind, best = conf.engine.kind, max(gpus, default=0)
     if kind == "auto":
         kind = "sglang" if best > 0 else "sim"
-    if kind == "sglang":
-        if best < conf.model.tp:
+    if kind in STARTED:
+        if best < server_spec(conf, kind).gpus:
             asked = f"{conf.model.name} needs model.tp={conf.model.tp} GPUs on one node, the best has {best}"
             raise ConfigError(f"{asked}; set model.tp, or add engine=sim")
         require_weights(conf, kind)

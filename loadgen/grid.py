@@ -69,8 +69,7 @@ def run_all(collected: Collected) -> int:
         print(report.dry_run(planned))
         return 0
     for run in runs:
-        if run.config.engine.kind == "sglang":
-            engine.require_weights(run.config, "sglang")
+        engine.require_weights(run.config, run.config.engine.kind)
     if len({run.config.cluster.address for run in runs}) > 1:
         raise ConfigError("cluster.address differs between the runs of one command; give one")
     asks = [prompts.Asking(found, prompts.digest(run.config, found)) for run, found in zip(runs, texts, strict=True)]

@@ -103,6 +103,7 @@ def _write(launched: Launched, conf: Config) -> None:
                 "endpoints",
                 "host",
                 "pid",
+                "cores",
                 "seed",
                 "gpus",
                 "argv",

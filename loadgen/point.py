@@ -22,7 +22,7 @@ from loadgen.progress import Progress
 from loadgen.verdict import Verdict
 from loadgen.watch import Watch, observe
 from loadgen.window import Measured, Window
-from server.variant import contradictions_of_all
+from server.variant import ServerSpec, contradictions_of_all
 
 INFO_S_MAX = 20.0  # /server_info of a busy server
 HANG_SLACK_S = 5.0  # the requests' own deadlines come first, so that their rows tell why
@@ -173,18 +173,25 @@ def _summary(
     infos: Sequence[Mapping[str, Any] | None],
     overloaded: bool,
 ) -> dict[str, Any]:
-    sizes: list[Any] = [(info or {}).get("tp_size") for info in infos]
     return summary.summarize(
         cols,
         span.start_ns if span else 0,
         span.end_ns if span else 0,
         concurrency=cell.level.concurrency,
-        gpus=cell.launched.spec.tp if cell.launched.spec.engine != "external" else sum(sizes) if all(sizes) else None,
+        gpus=_gpus(cell.launched.spec, infos),
         whole_run=cell.counted,
         overloaded=overloaded,
         think_s=cell.conf.workload.think_s,
         told=served.speculation(cell, cols, begun_utc_ns, span, infos),
     )
+
+
+def _gpus(spec: ServerSpec, infos: Sequence[Mapping[str, Any] | None]) -> int | None:
+    """GPUs that share the throughput; None where nobody tells, or there are none."""
+    if spec.on_cpu:
+        return None
+    sizes: list[Any] = [(info or {}).get("tp_size") for info in infos]
+    return spec.tp if spec.engine != "external" else sum(sizes) if all(sizes) else None
 
 
 def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dict[str, Any] | None) -> dict[str, Any]:

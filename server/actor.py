@@ -97,6 +97,7 @@ class ServerActor:
             "port": running.port.number,
             "pid": running.server.pid,
             "pids": [member.pid for member in running.family],
+            "cores": _cores(running.server.pid),
             "seed": running.seed,
             "version": ready.server_info.get("version"),
             "server_info": self._redacted(ready.server_info),
@@ -221,6 +222,14 @@ class ServerActor:
 
 def _failed(reason: str, log_tail: str = "", exit_status: int | None = None) -> dict[str, Any]:
     return {"ok": False, "reason": reason, "log_tail": log_tail, "exit": exit_status}
+
+
+def _cores(pid: int) -> list[int]:
+    """The cores that a process may use; none where it has ended."""
+    try:
+        return sorted(os.sched_getaffinity(pid))
+    except OSError:
+        return []
 
 
 def _base_environment() -> dict[str, str]:

@@ -1,11 +1,12 @@
 """The process between the actor and its server: it lives as long as the actor, and leaves nothing behind.
 
-Run as a script (`python -I -S guard.py ORDERS STATE LOG PROGRAM...`): ORDERS is the read end of a pipe whose write end
-only the actor has, STATE a folder for `server.json` and `exit.json` that the guard removes in the end, LOG the file
-that the server writes to. It double-forks, so that it is no child of the Ray worker (Ray kills those with SIGKILL),
-starts the server as its own child in a session of its own, and waits until the server ends, an order comes (TERM, KILL)
-or the pipe ends because the actor is gone. In each case the server's group and every descendant get killed. Standard
-library only, and little of it, to start fast. It must not know what the server is.
+Run as a script (`python -I -S guard.py ORDERS STATE LOG CORES PROGRAM...`): ORDERS is the read end of a pipe whose
+write end only the actor has, STATE a folder for `server.json` and `exit.json` that the guard removes in the end, LOG
+the file that the server writes to, CORES those that it may use (`0,1`; empty: any). It double-forks, so that it is no
+child of the Ray worker (Ray kills those with SIGKILL), starts the server as its own child in a session of its own, and
+waits until the server ends, an order comes (TERM, KILL) or the pipe ends because the actor is gone. In each case the
+server's group and every descendant get killed. Standard library only, to start fast. It must not know what the server
+is.
 """
 
 import contextlib
@@ -37,14 +38,14 @@ CANNOT_RUN = 127
 
 def main(words: list[str]) -> None:
     """Fork away from the caller and guard one server until it is gone."""
-    orders, state, log, program = int(words[0]), words[1], words[2], words[3:]
+    orders, state, log, cores, program = int(words[0]), words[1], words[2], words[3], words[4:]
     if os.fork():
         os._exit(0)
     # The server must not hold the pipe's end, or see it.
     os.set_inheritable(orders, False)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     wake = _wake_on_child()
-    pid = start(program, log)
+    pid = start(program, log, [int(core) for core in cores.split(",") if core])
     write_json(state, "server.json", {"guard": os.getpid(), "pid": pid, "started": start_ticks(pid)})
     status = watch(pid, orders, wake)
     if status is not None:
@@ -76,8 +77,8 @@ def _wake_on_child() -> int:
     return read_end
 
 
-def start(program: list[str], log: str) -> int:
-    """Start the server in a session of its own with its output in `log`; its pid."""
+def start(program: list[str], log: str, cores: list[int]) -> int:
+    """Start the server in a session of its own with its output in `log`, on `cores` where there are any; its pid."""
     guard = os.getpid()
     pid = os.fork()
     if pid:
@@ -88,6 +89,8 @@ def start(program: list[str], log: str) -> int:
         if os.getppid() != guard:
             os._exit(CANNOT_RUN)
         _default_signals()
+        if cores:
+            os.sched_setaffinity(0, cores)
         output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         for descriptor, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
             os.dup2(descriptor, target)

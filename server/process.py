@@ -110,6 +110,7 @@ def launch(
     Returns at once; the server is not ready yet. SpecError for a spec that cannot run, StartError if no guard starts.
     """
     variant.check(spec)
+    _require_cores(spec.cores)
     port, nccl_port = ports.free_port(host), ports.free_port(host)
     seed = secrets.randbelow(SEED_MAX)
     argv = variant.argv(spec, host=host, port=port.number, seed=seed, nccl_port=nccl_port.number)
@@ -118,7 +119,7 @@ def launch(
     read_end, write_end = os.pipe()
     orders, oom_kills = io.FileIO(write_end, "w"), oom.kills()
     try:
-        _start_guard(argv, _environment(spec, gpus, base) | {TAG: str(state)}, log, state, read_end)
+        _start_guard(argv, _environment(spec, gpus, base) | {TAG: str(state)}, log, state, read_end, spec.cores)
         facts = _wait_for_guard(state, log)
     except BaseException:
         orders.close()
@@ -145,6 +146,11 @@ def launch(
     )
 
 
+def _require_cores(cores: Sequence[int]) -> None:
+    if missing := sorted(set(cores) - set(range(os.cpu_count() or 1))):
+        raise StartError(f"engine.cores names {missing}, this node has cores 0 to {(os.cpu_count() or 1) - 1}")
+
+
 def _environment(spec: ServerSpec, gpus: Sequence[str], base: Mapping[str, str]) -> dict[str, str]:
     environment = variant.environment(spec, base, gpus=gpus)
     if spec.engine == "sim":
@@ -167,8 +173,11 @@ def _new_log(folder: Path, name: str) -> Path:
     raise StartError(f"{folder} holds {LOGS_MAX} logs named like {name}; use another folder")
 
 
-def _start_guard(argv: list[str], environment: dict[str, str], log: Path, state: Path, orders: int) -> None:
-    words = [sys.executable, "-I", "-S", guard.__file__, str(orders), str(state), str(log), *argv]
+def _start_guard(
+    argv: list[str], environment: dict[str, str], log: Path, state: Path, orders: int, cores: Sequence[int]
+) -> None:
+    allowed = ",".join(map(str, cores))
+    words = [sys.executable, "-I", "-S", guard.__file__, str(orders), str(state), str(log), allowed, *argv]
     with log.open("ab") as output, contextlib.suppress(subprocess.TimeoutExpired):
         # What returns is the guard's first half, which ends as soon as it has forked.
         subprocess.run(

@@ -37,6 +37,9 @@ RENAMED: dict[str, tuple[str, Version]] = {
 MODEL_PLACEHOLDER = "<model.path>"
 DRAFT_PLACEHOLDER = "<model.draft_path>"
 
+# Engines that are real and ours to start.
+STARTED = ("sglang", "vllm")
+
 ALGORITHM_ALIASES = {"NEXTN": "EAGLE"}
 CHAIN_OR_TREE = ("EAGLE", "EAGLE3", "STANDALONE")
 # The others find their draft in the target's own weights unless they are told a path.
@@ -63,7 +66,7 @@ class ServerSpec:
     is several values.
     """
 
-    engine: str  # sglang, sim or external
+    engine: str  # sglang, vllm, sim or external
     variant: str
     args: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
@@ -81,6 +84,17 @@ class ServerSpec:
     stop_s_max: float = 30.0  # seconds from SIGTERM to SIGKILL
     urls: tuple[str, ...] = ()  # external only
     ca_file: str | None = None  # certificate authority for https, PEM
+    cores: tuple[int, ...] = ()  # cores that the server may use; none: those of the process that starts it
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it asks for no GPU, on whatever machine."""
+        return self.args.get("device") == "cpu"
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that it takes; none where it is simulated, not ours, or runs on a CPU."""
+        return 0 if self.on_cpu or self.engine not in STARTED else self.tp
 
 
 def parse_version(text: str | None) -> Version:

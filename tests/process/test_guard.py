@@ -30,7 +30,7 @@ class Holder:
     def __init__(self, folder: Path, fake: dict[str, object], **popen: object) -> None:
         self.state, self.log, self.pids = folder / "state", folder / "log", folder / "pids"
         self.state.mkdir()
-        words = [sys.executable, "-c", HOLDER, guard.__file__, str(self.state), str(self.log)]
+        words = [sys.executable, "-c", HOLDER, guard.__file__, str(self.state), str(self.log), ""]
         environment = {**os.environ, "FAKE": json.dumps({"bind": False, "pids": str(self.pids), **fake})}
         program = [sys.executable, str(FAKE_SERVER)]
         self.process = subprocess.Popen([*words, *program], stdin=subprocess.PIPE, env=environment, text=True, **popen)
@@ -115,7 +115,7 @@ def test_says_what_cannot_be_started(tmp_path: Path) -> None:
     state, log = tmp_path / "state", tmp_path / "log"
     state.mkdir()
     read_end, write_end = os.pipe()
-    words = [sys.executable, "-I", "-S", guard.__file__, str(read_end), str(state), str(log), "/no/such/program"]
+    words = [sys.executable, "-I", "-S", guard.__file__, str(read_end), str(state), str(log), "", "/no/such/program"]
     subprocess.run(words, pass_fds=(read_end,), check=True)
     eventually(lambda: (state / "exit.json").exists())
     assert "cannot start /no/such/program: No such file" in log.read_text()
@@ -142,3 +142,18 @@ def test_kill_of_the_guard_kills_the_server(tmp_path: Path) -> None:
     os.kill(int(facts["guard"]), signal.SIGKILL)
     eventually(lambda: is_gone(facts["pid"]))
     holder.end()
+
+
+def test_a_server_stays_on_its_cores(tmp_path: Path) -> None:
+    """A server that may use one core is started on it, whatever the guard itself may use."""
+    (state := tmp_path / "state").mkdir()
+    core = max(os.sched_getaffinity(0))
+    read_end, write_end = os.pipe()
+    shown = "import os; print(sorted(os.sched_getaffinity(0)), flush=True)"
+    words = [sys.executable, "-I", "-S", guard.__file__, str(read_end), str(state), str(tmp_path / "log"), str(core)]
+    subprocess.run([*words, sys.executable, "-c", shown], pass_fds=(read_end,), check=True)
+    os.close(read_end)
+    log = tmp_path / "log"
+    assert eventually(lambda: log.exists() and log.read_text()) == f"[{core}]\n"
+    os.close(write_end)
+    eventually(lambda: not state.exists())

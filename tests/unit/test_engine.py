@@ -1,5 +1,6 @@
 """Which server is meant: by GPUs, by what a real start needs, and what is refused before anything starts."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from loadgen.config import Config
 from loadgen.engine import check_inputs, require_weights, resolve_engine, server_spec
 from loadgen.errors import ConfigError
 from loadgen.overrides import prepare
+from server.spec import resolved_args
 
 
 def made(*overrides: str) -> Config:
@@ -27,6 +29,7 @@ def made(*overrides: str) -> Config:
         (["model.path=/m"], [8], "sglang"),
         (["model.path=/m", "model.tp=2"], [0, 2], "sglang"),
         (["engine=sim"], [8], "sim"),
+        (["engine=sglang_cpu", "model=tiny"], [], "sglang"),
     ],
 )
 def test_auto_goes_by_the_gpus_of_a_node(overrides: list[str], gpus: list[int], kind: str) -> None:
@@ -85,3 +88,43 @@ def test_a_variant_that_cannot_run_is_refused() -> None:
     """A tree on the overlap scheduler of 0.5.9 ends SGLang at start; it is told before."""
     with pytest.raises(ConfigError, match="eagle_topk4_v1"):
         server_spec(made("+variant=eagle_topk4_v1", "variant.env.SGLANG_ENABLE_SPEC_V2=1"), "sim")
+
+
+def test_an_engines_flags_lie_between_what_all_share_and_the_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """engine.args and engine.env are every variant's, and each variant may say otherwise; a CPU takes no GPU."""
+    monkeypatch.setenv("LOADGEN_REAL", "/made")
+    spec = server_spec(
+        made(
+            "+variant=baseline", "engine=sglang_cpu", "model=tiny", "engine.cores=[0]", "++variant.args.dtype=bfloat16"
+        ),
+        "sglang",
+    )
+    flags = resolved_args(spec)
+    assert (flags["device"], flags["dtype"], flags["attention_backend"]) == ("cpu", "bfloat16", None)
+    assert flags["max_running_requests"] == 256
+    assert (spec.python, spec.model_path) == ("/made/sglang/bin/python", "/made/tiny")
+    assert (spec.gpus, spec.cores, spec.env["SGLANG_USE_CPU_ENGINE"]) == (0, (0,), "1")
+
+
+def test_a_path_in_a_file_may_begin_with_the_users_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell expands ~ in YAML, so we do."""
+    monkeypatch.delenv("LOADGEN_REAL", raising=False)
+    spec = server_spec(made("+variant=baseline", "engine=sglang_cpu", "model=tiny"), "sglang")
+    assert spec.model_path == f"{Path.home()}/.cache/loadgen-real/tiny"
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("engine.cores=[0,0]", "name each core once"),
+        ("engine.cores=[-1]", "name each core once"),
+        ("engine.cores=[]", "name each core once"),
+        ("++engine.args.Bad=1", "engine.args.Bad"),
+        ("++engine.env.a-b=x", "engine.env.a-b"),
+        ("++engine.env.X=1.5", "was read as a number"),
+    ],
+)
+def test_an_engines_flags_are_checked_like_a_variants(override: str, said: str) -> None:
+    """What cannot be meant is refused by name."""
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        made("+variant=baseline", override)
