@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadgen import cluster, config, record, store
+from loadgen import cluster, config, proven, record, store
 from loadgen.config import Config
 from loadgen.errors import ClusterError, ServerError, StorageError
 from loadgen.interrupt import Stop
@@ -41,8 +41,12 @@ def start(spec: ServerSpec, conf: Config, folder: Path, progress: Progress, stop
     try:
         launched.endpoint = _ready(server, spec, progress, stop)
         _write(launched, conf)
+        most = max((level.concurrency or 1 for level in config.levels(conf.load)), default=1)
+        for warning in proven.warnings(launched, most):
+            progress.warn(warning)
         progress.phase(f"{spec.variant}: {WARM_UP_REQUESTS} warm-up requests")
         launched.warm_up_s = warm_up(launched, conf, stop)
+        proven.require_alive(launched)
     except BaseException:
         with contextlib.suppress(StorageError):  # what ended the start is the one to tell
             end(launched, progress)

@@ -9,6 +9,7 @@ from typing import Any
 
 from loadgen import cluster
 from loadgen.window import Measured
+from server import effects, proof
 from server.variant import ServerSpec, parse_version, spec_mode
 
 
@@ -56,6 +57,17 @@ class Launched:
     def spec_mode(self) -> str:
         """What the variant means on this engine version."""
         return spec_mode(self.spec.args, self.spec.env, self.endpoint.get("version") or self.spec.version)
+
+    def told_at_start(self, url: str) -> dict[str, Any] | None:
+        """What the server at this address told of itself when it was ready."""
+        told = {one["url"]: one for one in [self.endpoint, *self.endpoint.get("endpoints", [])]}
+        return told[url].get("server_info") if url in told else None
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is to be known with every result, and speaks against none."""
+        decided = proof.remarks(self.spec, self.endpoint.get("server_info"))
+        return [*decided, *effects.remarks(self.endpoint.get("said", []))]
 
 
 def suffix(count: int) -> str:

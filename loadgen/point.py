@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadgen import capacity, cluster, launch, prompts, record, replay, served, store, summary, verdict, window
+from loadgen import capacity, cluster, launch, prompts, proven, record, replay, served, store, summary, verdict, window
 from loadgen.cell import Cell, identity_of, load_of, shards_of
 from loadgen.columns import columns
 from loadgen.config import Config, Level
@@ -22,9 +22,8 @@ from loadgen.progress import Progress
 from loadgen.verdict import Verdict
 from loadgen.watch import Watch, observe
 from loadgen.window import Measured, Window
-from server.variant import ServerSpec, contradictions_of_all
+from server.variant import ServerSpec
 
-INFO_S_MAX = 20.0  # /server_info of a busy server
 HANG_SLACK_S = 5.0  # the requests' own deadlines come first, so that their rows tell why
 
 
@@ -126,13 +125,8 @@ def _judge(
     hosts: set[str],
 ) -> tuple[Verdict, dict[str, Any]]:
     """The verdict and the numbers of a Point that ran to its end. A server of ours proves itself once more."""
-    launched, ours = cell.launched, cell.launched.spec.engine != "external"
-    infos = launched.server.ask("infos", wait_s_max=INFO_S_MAX * len(launched.endpoint["urls"]))
-    most = cell.level.concurrency or 1  # in open loop requests may queue
-    wrong, unproven = contradictions_of_all(launched.spec, infos, most)
-    told = next(iter(infos.values()))
-    if ours and told is None:
-        unproven = []  # that it no longer answers says it all
+    launched = cell.launched
+    found = proven.again(launched, cell.level.concurrency or 1)  # in open loop requests may queue
     able, note = capacity.recall(hosts)
     facts = gather(
         cols,
@@ -140,29 +134,19 @@ def _judge(
         span,
         cell.conf.load,
         cell.level.concurrency,
-        wrong,
-        unproven,
-        proof_needed=ours,
+        found.wrong,
+        found.quiet,
+        proof_needed=launched.spec.engine in proven.TELLING,
         sharing_meant=prompts.shares(cell.conf.workload),
         think_s=cell.conf.workload.think_s,
         capacity_events_per_s=able.events_per_s if able else None,
         capacity_at_least=able is not None and able.at_least,
         capacity_note=note,
-        died=_impostor(launched, told) if ours else None,
+        died=found.replaced,
     )
     judged = verdict.judge(facts)
     overloaded = any(reason.rule == "overload" for reason in judged.reasons)
-    return judged, _summary(cell, cols, begun_utc_ns, span, list(infos.values()), overloaded)
-
-
-def _impostor(launched: Launched, told: Mapping[str, Any] | None) -> str | None:
-    """What is wrong when the server that answers at the end is not provably the one that was started."""
-    if told is None:
-        return "it did not answer /server_info at the end"
-    seed = launched.endpoint["seed"]
-    if told.get("random_seed") != seed:
-        return f"another server answers: its seed is {told.get('random_seed')}, ours has {seed}"
-    return None
+    return judged, _summary(cell, cols, begun_utc_ns, span, list(found.infos.values()), overloaded)
 
 
 def _summary(
@@ -210,7 +194,7 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
         "cache_flushed": cell.flushed,
         "load": load_of(cell),
         "tags": conf.tags,
-        "caveats": [*prompts.caveats(conf.workload), *summary.caveats(numbers)],
+        "caveats": [*prompts.caveats(conf.workload), *summary.caveats(numbers), *cell.launched.remarks],
         "window": {
             "start_s": span.start_ns / 1e9 if span else None,
             "end_s": span.end_ns / 1e9 if span else None,

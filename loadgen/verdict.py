@@ -188,7 +188,8 @@ def _cached(f: Facts) -> list[Finding]:
 
 def _server(f: Facts) -> list[Finding]:
     """What a server of ours must tell (see server.proof) and does not, speaks against it; the rest is only shown."""
-    usual = "the server runs with another setting than the variant asks for; start the one meant, or name the right one"
+    ours = "the server resolved it to something else, its log may say why; ask for what can run, or null for either"
+    usual = ours if f.proof_needed else "start the server that the variant means, or name the variant that runs there"
     wrong = [
         Finding("server", f"{one.flag} = {one.told}", f"{one.flag} = {one.asked}", "", False, one.advice or usual)
         for one in f.contradictions

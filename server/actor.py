@@ -19,11 +19,12 @@ import ray
 from server import gpu, variant
 from server.ask import Access, ask, base_url, redacted
 from server.death import death
-from server.log import progress
+from server.effects import telling
+from server.log import Growing, progress
 from server.outside import gone, port_of, probe
 from server.process import Running, StartError, launch
 from server.provenance import provenance
-from server.ready import Ready, wait_ready
+from server.ready import Ready, replaced, wait_ready
 from server.spec import ServerSpec, SpecError
 from server.stop import StopReport, leftovers, stop
 from server.telemetry import Sampler
@@ -49,6 +50,8 @@ class ServerActor:
         self._samplers: list[Sampler] = []
         self._memory_before: dict[str, int] = {}
         self._urls = tuple(map(base_url, spec.urls))
+        self._log: Growing | None = None
+        self._said: list[str] = []
 
     def start(self) -> dict[str, Any]:
         """Start the server and prove it: the Endpoint with ok true, or ok false with reason, log_tail and exit."""
@@ -78,6 +81,7 @@ class ServerActor:
             base = _base_environment()
             self._running = launch(self._spec, self._folder, self._host, self._gpus, self._log_name, base)
             self._urls = (self._running.url,)
+            self._log = Growing(self._running.log)
             return self._running
 
     def _give_up(self, error: Exception) -> dict[str, Any]:
@@ -108,6 +112,7 @@ class ServerActor:
             "started_at": running.started_at,
             "ready_s": ready_s,
             "model_id": ready.model_id,
+            "said": self._listen(),
         }
 
     def _probe(self) -> dict[str, Any]:
@@ -167,6 +172,20 @@ class ServerActor:
             }
         dead = death(running)
         return {"alive": dead is None, "exit": dead and dead.exit, "reason": dead and dead.reason}
+
+    def proof(self) -> dict[str, Any]:
+        """What proves the server once more: `replaced` says why it is another one, `said` what its log tells of flags.
+
+        `infos` as below.
+        """
+        running = self._running
+        return {"infos": self.infos(), "replaced": running and replaced(running), "said": self._listen()}
+
+    def _listen(self) -> list[str]:
+        """The lines so far by which the log tells that a flag has no effect."""
+        if self._log is not None:
+            self._said = list(dict.fromkeys([*self._said, *telling(self._log.lines())]))
+        return self._said
 
     def infos(self) -> dict[str, dict[str, Any] | None]:
         """What each server tells of itself now, without secrets, by its address; None where it does not."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from server.proof import Contradiction, asked_fusion
-from server.spec import ServerSpec, resolved_args, spec_mode
+from server.proof import FUSION_NEW, FUSION_NEW_FIRST, FUSION_OLD, Contradiction, asked_fusion
+from server.spec import ServerSpec, parse_version, resolved_args, spec_mode
 
 LINE_CHARACTERS_MAX = 240
 # In front of every line of SGLang's: the time and the rank.
@@ -68,14 +68,14 @@ EFFECTS: tuple[Effect, ...] = (
     Effect(
         r"flashinfer\.comm\b.*falling back|flashinfer_comm is not available"
         r"|FlashInfer allreduce fusion is forcibly disabled|Disable --(enable-)?flashinfer-allreduce-fusion",
-        "flashinfer_allreduce_fusion_backend",
+        FUSION_NEW,
         lambda args, _mode: asked_fusion(args) is True,
         "all-reduce fusion was dropped: install the flashinfer that this SGLang needs, or take the flag away that "
         "forbids it",
     ),
     Effect(
         r"Auto-enabling FlashInfer AllReduce Fusion",
-        "flashinfer_allreduce_fusion_backend",
+        FUSION_NEW,
         _no_fusion,
         "SGLang turned fusion on by itself: from 0.5.14 forbid it by "
         "variant.args.enforce_disable_flashinfer_allreduce_fusion=true, or say null for either",
@@ -129,8 +129,9 @@ def silenced(spec: ServerSpec, lines: Iterable[str], version: str | None = None)
     found: dict[str, Contradiction] = {}
     for effect, line in _spoken(lines):
         if effect.against(args, mode):
-            asked = args.get(effect.flag)
-            found.setdefault(effect.flag, Contradiction(effect.flag, asked, f'"{line}" (server.log)', effect.advice))
+            old = effect.flag == FUSION_NEW and parse_version(version or spec.version) < FUSION_NEW_FIRST
+            flag = FUSION_OLD if old else effect.flag
+            found.setdefault(flag, Contradiction(flag, args.get(flag), f'"{line}" (server.log)', effect.advice))
     return list(found.values())
 
 

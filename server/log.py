@@ -5,6 +5,7 @@ It must not know of processes; a log that cannot be read is an empty one.
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 TAIL_LINES = 50
@@ -74,3 +75,23 @@ def end_of(log: Path, size: int = TAIL_BYTES) -> str:
             return file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""
+
+
+class Growing:
+    """A log that is read as it grows: each whole line once, in pieces, so that a long one costs no memory."""
+
+    def __init__(self, log: Path) -> None:
+        self._log, self._read, self._rest = log, 0, b""
+
+    def lines(self) -> Iterator[str]:
+        """The whole lines since the last call; a line without an end waits for it, unless it is endless."""
+        try:
+            with self._log.open("rb") as file:
+                file.seek(self._read)
+                while piece := file.read(TAIL_BYTES):
+                    self._read += len(piece)
+                    *whole, self._rest = (self._rest + piece).split(b"\n")
+                    yield from (line.decode("utf-8", errors="replace") for line in whole)
+                    self._rest = self._rest[:TAIL_BYTES]
+        except OSError:
+            return

@@ -58,14 +58,16 @@ class Contradiction:
 class Claim:
     """What a variant says of its server: a flag, the value asked for, where it is told, and whether a value agrees.
 
-    `quiet`: an old version may not know the flag, so that its silence says nothing. `ours`: false for what a server of
-    ours can only have decided by itself, alike for every variant on that machine.
+    `advice` is what to do where it does not. `quiet`: an old version may not know the flag, so that its silence says
+    nothing. `ours`: false for what a server of ours can only have decided by itself, alike for every variant on that
+    machine.
     """
 
     flag: str
     asked: Any
     told: Callable[[Info], Any]
     holds: Callable[[Any], bool]
+    advice: str = ""
     quiet: bool = False
     ours: bool = True
 
@@ -127,7 +129,7 @@ def _held(
         if told is ABSENT:
             quiet += [] if claim.quiet else [claim.flag]
         elif not claim.holds(told):
-            (wrong if claim.ours else noted).append(Contradiction(claim.flag, claim.asked, told))
+            (wrong if claim.ours else noted).append(Contradiction(claim.flag, claim.asked, told, claim.advice))
     return wrong, noted, quiet
 
 
@@ -194,7 +196,11 @@ def _overlap(spec: ServerSpec, args: Args) -> Iterator[Claim]:
 
 
 def _running_cap(max_concurrency: int) -> Claim:
-    return Claim(CAP, f"at least {max_concurrency}", _cap_of, lambda told: told >= max_concurrency)
+    advice = (
+        f"set variant.args.{CAP} to {max_concurrency} or more, alike for all variants (SGLang runs 48 under "
+        "speculation unless told), or lower load.concurrency"
+    )
+    return Claim(CAP, f"at least {max_concurrency}", _cap_of, lambda told: told >= max_concurrency, advice)
 
 
 def _cap_of(info: Info) -> Any:
@@ -219,12 +225,13 @@ def _fusion(spec: ServerSpec, args: Args) -> Iterator[Claim]:
     asked = asked_fusion(args)
     if asked is None:
         return
+    advice = f"SGLang turns fusion on by itself: from 0.5.14 variant.args.{FUSION_OFF}=true forbids it, null is either"
     if parse_version(spec.version) < FUSION_NEW_FIRST:
-        yield Claim(FUSION_OLD, asked, lambda info: _told_fusion(info, bool), lambda told: told == asked)
+        yield Claim(FUSION_OLD, asked, lambda info: _told_fusion(info, bool), lambda told: told == asked, advice)
         return
     backend = args.get(FUSION_NEW) or "auto"
     agrees = lambda told: bool(told) and _alike(backend, told) if asked else not told  # noqa: E731
-    yield Claim(FUSION_NEW, backend if asked else None, lambda info: _told_fusion(info, str), agrees)
+    yield Claim(FUSION_NEW, backend if asked else None, lambda info: _told_fusion(info, str), agrees, advice)
 
 
 def _told_fusion(info: Info, as_type: type) -> Any:

@@ -135,7 +135,20 @@ def _prove(running: Running) -> Ready:
     _check_seed(running, info)
     model_id = _model_id(running)
     _generate(running, model_id or running.spec.model_name)
+    # A generation takes its time: a server whose port somebody else has taken has ended by now.
+    if changed := replaced(running):
+        raise Doubt(changed)
     return Ready(dataclasses.replace(running, family=family(running)), info, model_id)
+
+
+def replaced(running: Running) -> str | None:
+    """Why what answers on the port is not the process that was started, or None while it is."""
+    if dead := death(running):
+        return dead.reason
+    number = running.port.number
+    if ports.listens([member.pid for member in family(running)], number):
+        return None
+    return f"port {number} is answered by {ports.listener(number)}, not by the server that was started"
 
 
 def _check_seed(running: Running, info: Any) -> None:

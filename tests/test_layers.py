@@ -41,7 +41,7 @@ PURE = {
             "counters",
         ]
     ),
-    *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects"]),
+    *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity"]),
 }
 IMPURE = {"ray", "aiohttp", "pyarrow", "hydra", "time", "os"}
 ONLY_IN = {
@@ -99,6 +99,7 @@ FLOW = [
     "engine",
     "cluster",
     "launched",
+    "proven",
     "watch",
     "warm_up",
     "launch",

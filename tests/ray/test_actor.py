@@ -79,6 +79,9 @@ def test_a_launch_from_start_to_stop(actor: Callable[..., Any], tmp_path: Path) 
     assert Path(endpoint["log"]).parent == tmp_path / "out"
     assert "canary" not in json.dumps(endpoint)
     assert ask(handle, "look") == {"alive": True, "exit": None, "reason": None}
+    proof = ask(handle, "proof")
+    assert (proof["replaced"], proof["said"]) == (None, [])
+    assert proof["infos"][endpoint["url"]]["random_seed"] == endpoint["seed"]
     assert ask(handle, "flush") is True
     rows = eventually(lambda: ask(handle, "telemetry"))
     assert {row["name"] for row in rows} == {"sglang:num_running_reqs"}
@@ -141,6 +144,7 @@ def test_a_death_is_seen(actor: Callable[..., Any]) -> None:
     handle = actor(die_after_s=1.5)
     assert ask(handle, "start")["ok"]
     eventually(lambda: not ask(handle, "look")["alive"])
+    assert ask(handle, "proof")["replaced"] == "the server ended by itself with exit status 7"
     assert ask(handle, "look") == {"alive": False, "exit": 7, "reason": "the server ended by itself with exit status 7"}
 
 

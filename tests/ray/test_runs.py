@@ -1,6 +1,7 @@
 """Whole runs on one shared Ray: several workers, texts on request, going on after an interruption, external servers."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ from loadgen import cluster, trial
 from loadgen.__main__ import main
 from loadgen.dataset import point_files, read_dataset, read_json, read_ledger
 from loadgen.interrupt import signals
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
+
+from running import faulty_python
 
 TINY = ["+variant=baseline", "engine=sim", "engine.sim_speed=8", "workload.max_tokens=48", "output.quiet=true"]
 
@@ -86,3 +91,43 @@ def test_resume_measures_only_what_is_missing(
     texts.write_text('"one"\n"three"\n')
     assert main([*asked, "resume=true"]) == 2
     assert "prompts and files" in capsys.readouterr().err
+
+
+def broken_servers(folder: Path) -> list[list[str]]:
+    """For each Point of a run, what the rule about the server found."""
+    points = sorted(map(read_json, point_files(folder)), key=lambda point: point["load"]["concurrency"])
+    reasons = [point["verdict"]["reasons"] for point in points]
+    return [[one["measured"] for one in some if one["rule"] == "server"] for some in reasons]
+
+
+def test_another_variant_than_asked_is_invalid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A server that runs, and tells, other speculation than its flags say: flag, told and asked are in the verdict."""
+    python = [f"engine.python={faulty_python(tmp_path)}", "variant.env.FAULTS=other_variant"]
+    asked = ["load.concurrency=2", "load.requests=4", "output.quiet=false"]
+    assert main([*TINY, *python, *asked, f"hydra.run.dir={tmp_path}/run"]) == 6
+    assert broken_servers(tmp_path) == [["speculative_algorithm = EAGLE3", "disable_overlap_schedule = True"]]
+    told = capsys.readouterr()
+    assert "the server tells speculative_algorithm = EAGLE3, asked was None: its Points will be INVALID" in told.err
+    assert "speculative_algorithm = EAGLE3 (asked speculative_algorithm = None)" in told.out
+
+
+@pytest.mark.slow
+def test_a_cap_and_a_line_of_the_log(tmp_path: Path) -> None:
+    """SGLang's silent cap makes the levels above it INVALID, and those only; a flag that the log silences makes all."""
+    python = tmp_path / "talking_python"
+    line = "[2026-02-20 10:00:00 TP0] PyMscclpp is disabled due to an unsupported world size: 4."
+    python.write_text(f'#!/bin/sh\necho "{line}"\nexec {faulty_python(tmp_path)} "$@"\n')
+    python.chmod(0o755)
+    capped = ["+variant=eagle_topk1_v2", "++variant.args.max_running_requests=null", *TINY[1:]]
+    asked = [*capped, "load.concurrency=[1,49]", "load.requests=[2,49]"]
+    assert main([*asked, f"hydra.run.dir={tmp_path}/capped"]) == 6
+    assert broken_servers(tmp_path / "capped") == [[], ["max_running_requests = 48"]]
+    silenced = [
+        f"engine.python={python}",
+        "++variant.args.enable_mscclpp=true",
+        "load.concurrency=2",
+        "load.requests=4",
+    ]
+    assert main([*TINY, *silenced, f"hydra.run.dir={tmp_path}/silenced"]) == 6
+    ((told,),) = broken_servers(tmp_path / "silenced")
+    assert told.startswith('enable_mscclpp = "PyMscclpp is disabled')
