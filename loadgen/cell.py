@@ -27,6 +27,7 @@ class Cell:
     expected: Expected
     turns: int  # the most turns of a conversation
     flushed: bool  # the server emptied its cache and its totals of speculation before the Point
+    log_start: int = 0  # bytes of the server's log before the Point
 
     @property
     def counted(self) -> bool:

@@ -4,7 +4,7 @@ Whole or not at all: what a Point's folder holds counts only with its point.json
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from loadgen.progress import Progress
 from loadgen.verdict import Verdict
 from loadgen.watch import Watch, observe
 from loadgen.window import Measured, Window
-from server.variant import ServerSpec
 
 HANG_SLACK_S = 5.0  # the requests' own deadlines come first, so that their rows tell why
 
@@ -49,8 +48,8 @@ def measure(
     identity = identity_of(launched, conf, level, place, asked)
     progress.phase("flushing the cache")
     flushed = bool(launched.server.ask("flush", stop=stop))
-    launch.sample(launched)  # the counters before the first request
-    cell = Cell(launched, conf, level, place, identity, expected, prompts.turns(found), flushed)
+    log_start = served.before(launched)
+    cell = Cell(launched, conf, level, place, identity, expected, prompts.turns(found), flushed, log_start)
     hang_s_max = max(conf.load.first_token_s_max, conf.load.stall_s_max) + HANG_SLACK_S
     crew = cluster.hire(shards_of(cell, found), conf.load, cell.ramp_s, cell.counted, place)
     try:
@@ -102,10 +101,8 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
     if judged is None:
         expected_rows = sum(told["sent"] + told["unsent"] for told in watch.returned.values())
         assert len(rows) == expected_rows, f"{len(rows)} rows of {expected_rows} requests in {cell.folder}"
-        cols, hosts = (
-            served.with_cache_as_told(cell.launched, columns(rows)),
-            {one["host"] for one in watch.returned.values()},
-        )
+        hosts = {one["host"] for one in watch.returned.values()}
+        cols = served.with_cache_as_told(cell.launched, columns(rows))
         judged, numbers = _judge(cell, cols, health, watch.board["start_utc_ns"], span, hosts)
         numbers = None if judged.status == verdict.FAILED else numbers
         if duration_s := watch.board["duration_s"]:
@@ -146,36 +143,7 @@ def _judge(
     )
     judged = verdict.judge(facts)
     overloaded = any(reason.rule == "overload" for reason in judged.reasons)
-    return judged, _summary(cell, cols, begun_utc_ns, span, list(found.infos.values()), overloaded)
-
-
-def _summary(
-    cell: Cell,
-    cols: dict[str, Any],
-    begun_utc_ns: int,
-    span: Window | None,
-    infos: Sequence[Mapping[str, Any] | None],
-    overloaded: bool,
-) -> dict[str, Any]:
-    return summary.summarize(
-        cols,
-        span.start_ns if span else 0,
-        span.end_ns if span else 0,
-        concurrency=cell.level.concurrency,
-        gpus=_gpus(cell.launched.spec, infos),
-        whole_run=cell.counted,
-        overloaded=overloaded,
-        think_s=cell.conf.workload.think_s,
-        told=served.speculation(cell, cols, begun_utc_ns, span, infos),
-    )
-
-
-def _gpus(spec: ServerSpec, infos: Sequence[Mapping[str, Any] | None]) -> int | None:
-    """GPUs that share the throughput; None where nobody tells, or there are none."""
-    if spec.on_cpu:
-        return None
-    sizes: list[Any] = [(info or {}).get("tp_size") for info in infos]
-    return spec.tp if spec.engine != "external" else sum(sizes) if all(sizes) else None
+    return judged, served.numbers(cell, cols, begun_utc_ns, span, list(found.infos.values()), overloaded)
 
 
 def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dict[str, Any] | None) -> dict[str, Any]:
@@ -194,7 +162,12 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
         "cache_flushed": cell.flushed,
         "load": load_of(cell),
         "tags": conf.tags,
-        "caveats": [*prompts.caveats(conf.workload), *summary.caveats(numbers), *cell.launched.remarks],
+        "caveats": [
+            *prompts.caveats(conf.workload),
+            *summary.caveats(numbers),
+            *cell.launched.remarks,
+            *served.caveats(numbers, cell),
+        ],
         "window": {
             "start_s": span.start_ns / 1e9 if span else None,
             "end_s": span.end_ns / 1e9 if span else None,

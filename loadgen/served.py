@@ -8,18 +8,47 @@ from typing import Any
 
 import numpy as np
 
-from loadgen import launch
+from loadgen import launch, logged, summary
 from loadgen.acceptance import Speculation, length_max
 from loadgen.cell import Cell
 from loadgen.counters import Span, counted
 from loadgen.launched import Launched
 from loadgen.series import whole_run_span
 from loadgen.window import Window
-from server.variant import parse_version
+from server.proof import running_cap
+from server.variant import ServerSpec, parse_version
 
 CACHE_UNTOLD_LAST = (0, 5, 9)  # until here SGLang tells 0 cached tokens of every request under speculation
 
+LOG_S_MAX = 30.0  # a Point's part of the log, at most 64 MiB of it
+
 Infos = Sequence[Mapping[str, Any] | None]
+
+
+def numbers(
+    cell: Cell, cols: Mapping[str, np.ndarray], begun_utc_ns: int, span: Window | None, infos: Infos, overloaded: bool
+) -> dict[str, Any]:
+    """The summary of a Point: its rows' numbers and what the server tells beside them."""
+    summarized = summary.summarize(
+        cols,
+        span.start_ns if span else 0,
+        span.end_ns if span else 0,
+        concurrency=cell.level.concurrency,
+        gpus=_gpus(cell.launched.spec, infos),
+        whole_run=cell.counted,
+        overloaded=overloaded,
+        think_s=cell.conf.workload.think_s,
+        told=speculation(cell, cols, begun_utc_ns, span, infos),
+    )
+    return {**summarized, "server_log": _logged(cell, infos)}
+
+
+def _gpus(spec: ServerSpec, infos: Infos) -> int | None:
+    """GPUs that share the throughput; None where nobody tells, or there are none."""
+    if spec.on_cpu:
+        return None
+    sizes: list[Any] = [(info or {}).get("tp_size") for info in infos]
+    return spec.tp if spec.engine != "external" else sum(sizes) if all(sizes) else None
 
 
 def speculation(
@@ -61,3 +90,25 @@ def with_cache_as_told(launched: Launched, cols: dict[str, np.ndarray]) -> dict[
     if not old or not info.get("speculative_algorithm") or np.nansum(told) > 0:
         return cols
     return {**cols, "cached_tokens": np.full(len(told), np.nan)}
+
+
+def before(launched: Launched) -> int:
+    """Read the counters before a Point's first request; how many bytes the server's log has by then."""
+    launch.sample(launched)
+    return _log_end(launched)
+
+
+def _log_end(launched: Launched) -> int:
+    return int(launched.server.ask("log_end", wait_s_max=launch.ACTOR_S_MAX))
+
+
+def _logged(cell: Cell, infos: Infos) -> dict[str, Any] | None:
+    """What the server's log says of the Point's batches; None where there is no log, or no such line."""
+    server, end = cell.launched.server, _log_end(cell.launched)
+    found: dict[str, Any] | None = server.ask("logged", cell.log_start, end, wait_s_max=LOG_S_MAX)
+    return found and {**found, "running_cap": running_cap(infos[0] or {})}
+
+
+def caveats(numbers: Mapping[str, Any] | None, cell: Cell) -> list[str]:
+    """What the server's log shows against the Point's level."""
+    return logged.caveats((numbers or {}).get("server_log"), cell.level.concurrency)

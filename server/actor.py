@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import ray
 
-from server import gpu, variant
+from server import batches, gpu, variant
 from server.ask import Access, ask, base_url, redacted
 from server.death import death
 from server.effects import telling
@@ -199,6 +199,23 @@ class ServerActor:
     def clock(self) -> int:
         """This node's monotonic clock in nanoseconds, that of the rows of telemetry."""
         return time.monotonic_ns()
+
+    def log_end(self) -> int:
+        """How many bytes the server has written to its log; 0 where there is none."""
+        try:
+            return self._running.log.stat().st_size if self._running else 0
+        except OSError:
+            return 0
+
+    def logged(self, start: int, end: int) -> dict[str, Any] | None:
+        """What the log says of the engine's batches between two of its ends; None where it says nothing."""
+        if self._running is None or end <= start:
+            return None
+        try:
+            with self._running.log.open("rb") as log:
+                return batches.read(log, start, end)
+        except OSError:
+            return None
 
     def flush(self) -> bool:
         """Empty each server's prefix cache and its totals of speculation; whether all did."""

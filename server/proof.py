@@ -203,6 +203,12 @@ def _running_cap(max_concurrency: int) -> Claim:
     return Claim(CAP, f"at least {max_concurrency}", _cap_of, lambda told: told >= max_concurrency, advice)
 
 
+def running_cap(info: Info) -> int | None:
+    """The most requests that the server says it runs at once; None where it does not say."""
+    cap = _cap_of(info)
+    return None if cap is ABSENT else int(cap)
+
+
 def _cap_of(info: Info) -> Any:
     """The lowest cap told: the flag's, and the one in force, summed over data-parallel ranks."""
     states = _states(info)

@@ -39,9 +39,10 @@ PURE = {
             "replay",
             "acceptance",
             "counters",
+            "logged",
         ]
     ),
-    *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity"]),
+    *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity", "batches"]),
 }
 IMPURE = {"ray", "aiohttp", "pyarrow", "hydra", "time", "os"}
 ONLY_IN = {

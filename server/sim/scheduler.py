@@ -183,13 +183,13 @@ class Scheduler:
         cached = sum(g.cached for g in batch)
         new = sum(g.prompt_tokens for g in batch) - cached
         queued = len(self.engine.waiting)
-        pending = f"#pending-token: {sum(g.prompt_tokens for g in self.engine.waiting)}, " * (
-            self.settings.version != "0.5.9"
-        )
+        speed, graph = "input throughput (token/s): 0.00", "cuda graph: False"
+        pending = f"#pending-token: {sum(g.prompt_tokens for g in self.engine.waiting)}"
+        # Later versions tell what is pending, and the graph before the throughput.
+        last = f"{speed}, {graph}" if self.settings.version == "0.5.9" else f"{pending}, {graph}, {speed}"
         say(
-            f"Prefill batch, #new-seq: {len(batch)}, #new-token: {new}, #cached-token: {cached}, {pending}"
-            f"token usage: {self._usage():.2f}, #running-req: {len(self.engine.running)}, #queue-req: {queued}, "
-            f"input throughput (token/s): 0.00, cuda graph: False",
+            f"Prefill batch, #new-seq: {len(batch)}, #new-token: {new}, #cached-token: {cached}, "
+            f"token usage: {self._usage():.2f}, #running-req: {len(self.engine.running)}, #queue-req: {queued}, {last}",
             TAG,
         )
 
