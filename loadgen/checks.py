@@ -98,10 +98,26 @@ def _check_engine(config: Config) -> None:
     choice(config, "engine.api", ("chat", "completions", "generate"))
     number(config, "engine.sim_speed", 0, 100_000, above=True)
     number(config, "engine.ready_s_max", 0, 86_400, above=True)
-    if engine.version is not None and not re.fullmatch(r"\d+\.\d+\.\d+(\.post\d+)?", engine.version):
-        raise ConfigError(f"engine.version={engine.version}: write it in full, as in 0.5.9")
+    _check_version("engine.version", engine.version)
+    _check_python("engine.python", engine.python)
     _check_cores(engine.cores)
     _check_urls(config)
+
+
+def _check_version(key: str, text: str | None) -> None:
+    if text is not None and not re.fullmatch(r"\d+\.\d+\.\d+(\.post\d+)?", text):
+        raise ConfigError(f"{key}={text}: write it in full, as in 0.5.9")
+
+
+def _check_python(key: str, given: Any) -> None:
+    """An interpreter, or a command that starts one: a text, or its words."""
+    words = given if isinstance(given, list) else [given]
+    if given is None or (words and all(isinstance(word, str) and word and "\0" not in word for word in words)):
+        return
+    raise ConfigError(
+        f"{key}={given!r}: give the path of an interpreter, or the words of a command that starts one, "
+        f"as in {key}=[docker,run,--rm,--gpus,all,--network,host,IMAGE,python3]"
+    )
 
 
 def _check_cores(cores: list[int] | None) -> None:
@@ -147,6 +163,8 @@ def _check_model(config: Config) -> None:
 
 
 def _check_flags(config: Config) -> None:
+    _check_version("variant.since", config.variant.since)
+    _check_python("variant.python", config.variant.python)
     for where, group in (("variant", config.variant), ("engine", config.engine)):
         for name, value in group.args.items():
             if not re.fullmatch(r"[a-z0-9_]+", name):

@@ -25,6 +25,7 @@ class Model:
     draft_path: str | None = None
     tp: int = 1
     nodes: int = 1
+    moe: bool | None = None
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Engine:
     args: dict[str, Any] = field(default_factory=dict)  # what all variants share on this engine; a variant's win
     env: dict[str, str] = field(default_factory=dict)
     cores: list[int] | None = None
-    python: str | None = None
+    python: Any = None  # an interpreter, or the words of a command; `engine.interpreter` is the checked form
     version: str | None = None
     sim_speed: float = 10.0
     profile: str | None = None
@@ -49,7 +50,8 @@ class Variant:
     name: str = MISSING
     args: dict[str, Any] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
-    python: str | None = None
+    python: Any = None
+    since: str | None = None
 
 
 @dataclass

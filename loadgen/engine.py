@@ -1,29 +1,39 @@
 """Which server a configuration asks for, checked before anything starts: engine, weights, files, rules of flags."""
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from conf import variant as variants
 from loadgen.config import Config, urls
 from loadgen.errors import ConfigError
 from server.sim.flags import VERSIONS as SIMULATED_VERSIONS
 from server.spec import STARTED
-from server.variant import ServerSpec, SpecError, check, missing_keys
+from server.variant import ServerSpec, SpecError, check, missing_keys, parse_version
+
+# Flags whose value is a file: one of the user's, or one that stands beside the variants.
+FILE_FLAGS = ("speculative_adaptive_config",)
+VARIANTS = Path(variants.__file__).parent
 
 
 def server_spec(conf: Config, kind: str) -> ServerSpec:
     """What decides a Launch's server, checked; `kind` is the engine (auto is checked like sim). Raises ConfigError."""
+    engine = "sim" if kind == "auto" else kind
     spec = ServerSpec(
-        engine="sim" if kind == "auto" else kind,
+        engine=engine,
         variant=conf.variant.name,
-        args={**conf.engine.args, **conf.variant.args},
+        args={name: _file(name, value) for name, value in {**conf.engine.args, **conf.variant.args}.items()},
         env={**conf.engine.env, **conf.variant.env},
         model_name=conf.model.name,
         model_path=_home(conf.model.path),
         draft_path=_home(conf.model.draft_path),
         tp=conf.model.tp,
-        python=_home(conf.variant.python or conf.engine.python),
-        version=conf.engine.version,
+        moe=conf.model.moe,
+        python=interpreter(conf.variant.python or conf.engine.python),
+        version=conf.engine.version or (_simulated(conf.variant.since) if engine == "sim" else None),
+        since=conf.variant.since,
         sim_speed=conf.engine.sim_speed,
         sim_profile=_absolute(conf.engine.profile),
         ca_file=_absolute(conf.engine.ca_file),
@@ -35,13 +45,37 @@ def server_spec(conf: Config, kind: str) -> ServerSpec:
     try:
         check(spec)
     except SpecError as error:
-        raise ConfigError(f"variant {spec.variant}: {error}") from None
+        raise ConfigError(str(error)) from None
     return spec
 
 
 def _home(name: str | None) -> str | None:
     """A leading ~ as the user's folder: no shell sees what stands in a file."""
     return str(Path(name).expanduser()) if name and name.startswith("~") else name
+
+
+def interpreter(given: str | list[str] | None) -> tuple[str, ...]:
+    """The words that start an interpreter: a path, a command in one text, or its words; none for this one."""
+    if not given:
+        return ()
+    if isinstance(given, str):
+        path = _home(given)
+        return (str(path),) if Path(str(path)).is_file() else tuple(shlex.split(given))
+    return tuple(map(str, given))
+
+
+def _simulated(since: str | None) -> str | None:
+    """The simulated version on which a variant runs that the oldest one does not know; None: the oldest."""
+    late = [version for version in SIMULATED_VERSIONS if since and parse_version(version) >= parse_version(since)]
+    return late[0] if late and late[0] != SIMULATED_VERSIONS[0] else None
+
+
+def _file(flag: str, value: Any) -> Any:
+    """The file of a flag that takes one, absolute: the user's own, else the one of that name beside the variants."""
+    if flag not in FILE_FLAGS or not isinstance(value, str):
+        return value
+    own, beside = Path(str(_home(value))), VARIANTS / value
+    return str(beside if not own.is_file() and beside.is_file() else own.absolute())
 
 
 def _absolute(name: str | None) -> str | None:
@@ -59,8 +93,10 @@ def require_weights(conf: Config, kind: str) -> None:
 
 def check_inputs(conf: Config) -> None:
     """Refuse what would only be missed later: files, and the key's variable. Raises ConfigError."""
-    for key, name in (("engine.profile", conf.engine.profile), ("engine.ca_file", conf.engine.ca_file)):
-        if name and not Path(name).is_file():
+    args = {**conf.engine.args, **conf.variant.args}
+    files = [(f"variant.args.{flag}", _file(flag, args.get(flag))) for flag in FILE_FLAGS]
+    for key, name in (("engine.profile", conf.engine.profile), ("engine.ca_file", conf.engine.ca_file), *files):
+        if isinstance(name, str) and name and not Path(name).is_file():
             raise ConfigError(f"{key}={name}: there is no such file; name one that exists")
     variable = conf.engine.api_key_env
     if variable and not conf.cluster.address and not os.environ.get(variable):

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import ray
 
-from server import batches, gpu, variant
+from server import batches, gpu, installed, variant
 from server.ask import Access, ask, base_url, redacted
 from server.death import death
 from server.effects import telling
@@ -79,6 +79,7 @@ class ServerActor:
                 raise StartError("the start was cancelled")
             self._memory_before = gpu.memory_used(self._gpus)
             base = _base_environment()
+            self._spec = installed.settled(self._spec, base)
             self._running = launch(self._spec, self._folder, self._host, self._gpus, self._log_name, base)
             self._urls = (self._running.url,)
             self._log = Growing(self._running.log)
@@ -103,7 +104,7 @@ class ServerActor:
             "pids": [member.pid for member in running.family],
             "cores": _cores(running.server.pid),
             "seed": running.seed,
-            "version": ready.server_info.get("version"),
+            "version": ready.server_info.get("version") or self._spec.version,
             "server_info": self._redacted(ready.server_info),
             "argv": list(running.argv),
             "env": variant.shown_environment(self._spec, self._gpus, _base_environment()),

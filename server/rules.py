@@ -8,18 +8,20 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from server.flags import OLDEST, Version, in_words, missing_in
 from server.spec import (
     CHAIN_OR_TREE,
     SPEC_V2,
     SPEC_V2_OPT_IN_LAST,
+    TREE_SYNC_ONLY_LAST,
     ServerSpec,
     SpecError,
-    Version,
     algorithm,
     parse_version,
     resolved_args,
     topk,
     truth,
+    version_of,
 )
 
 ENGINES = ("sglang", "sim", "external")
@@ -39,8 +41,6 @@ OURS = {
     "admin_api_key": "a secret, which is named by engine.api_key_env and never given",
 }
 
-ADAPTIVE_FIRST: Version = (0, 5, 11)
-
 Args = Mapping[str, Any]
 Env = Mapping[str, str]
 
@@ -53,10 +53,31 @@ def check(spec: ServerSpec) -> None:
         _check_flag(name, value)
     for name, text in spec.env.items():
         _check_variable(name, text)
-    args, version = resolved_args(spec), parse_version(spec.version)
-    for rule in RULES:
-        if reason := rule(args, spec.env, version):
-            raise SpecError(f"variant {spec.variant}: {reason}")
+    if spec.engine == "external":
+        return
+    args, version = resolved_args(spec), version_of(spec)
+    reasons = (rule(args, spec.env, version) for rule in RULES)
+    for reason in (missing_in(args, version), _too_old(spec, version), _dense(spec, args), *reasons):
+        if reason:
+            raise SpecError(f"variant {spec.variant} on {spec.engine} {in_words(version)}: {reason}")
+
+
+def _too_old(spec: ServerSpec, version: Version) -> str | None:
+    if version < OLDEST:
+        return f"flags are known from {in_words(OLDEST)} on; set engine.version to the installed one, or update it"
+    if spec.since and version < parse_version(spec.since):
+        return f"the variant is one of {spec.since} and later; set engine.version to such a one, if it is installed"
+    return None
+
+
+def _dense(spec: ServerSpec, args: Args) -> str | None:
+    backend = args.get("moe_a2a_backend")
+    if backend in (None, "none") or spec.moe is not False:
+        return None
+    return (
+        f"moe_a2a_backend={backend} spreads experts, and the model {spec.model_name} has none (model.moe=false); "
+        "choose a mixture-of-experts model, or another variant"
+    )
 
 
 def _check_flag(name: str, value: Any) -> None:
@@ -80,12 +101,13 @@ def _check_variable(name: str, text: Any) -> None:
 
 
 def _tree_with_v2(args: Args, env: Env, version: Version) -> str | None:
-    speculates = algorithm(args) in CHAIN_OR_TREE and version <= SPEC_V2_OPT_IN_LAST
+    speculates = algorithm(args) in CHAIN_OR_TREE and version <= TREE_SYNC_ONLY_LAST
     if not (speculates and topk(args) > 1 and truth(env.get(SPEC_V2))):
         return None
+    done = "is refused by SGLang up to 0.5.10" if version <= SPEC_V2_OPT_IN_LAST else "runs without it up to 0.5.12"
     return (
-        f"speculative_eagle_topk={topk(args)} with {SPEC_V2}={env[SPEC_V2]} is refused by SGLang up to 0.5.10; "
-        f"set variant.env.{SPEC_V2}='0', or speculative_eagle_topk=1"
+        f"speculative_eagle_topk={topk(args)} with {SPEC_V2}={env[SPEC_V2]} {done}; "
+        f"set variant.env.{SPEC_V2}='0', or speculative_eagle_topk=1, or run +variant=eagle_topk4_v1"
     )
 
 
@@ -104,11 +126,9 @@ def _chain_tokens(args: Args, _env: Env, _version: Version) -> str | None:
     return f"a chain of {steps} steps has {steps + 1} draft tokens; set speculative_num_draft_tokens={steps + 1}"
 
 
-def _adaptive(args: Args, _env: Env, version: Version) -> str | None:
+def _adaptive(args: Args, _env: Env, _version: Version) -> str | None:
     if not args.get("speculative_adaptive"):
         return None
-    if version < ADAPTIVE_FIRST:
-        return "speculative_adaptive came with SGLang 0.5.11; set engine.version to the installed one, or remove it"
     if algorithm(args) not in ("EAGLE", "EAGLE3") or topk(args) != 1:
         return "SGLang drops speculative_adaptive without EAGLE or EAGLE3 and speculative_eagle_topk=1; set both"
     return None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Version = tuple[int, int, int]
+from server.flags import Version, canonical, spelled
 
 VERSION_DEFAULT = "0.5.9"
 
@@ -26,12 +26,6 @@ COMMON: dict[str, Any] = {
     "decode_log_interval": 10,
     "enable_cache_report": True,
     "stream_interval": 1,
-}
-
-# old name -> (new name, first version that refuses the old one)
-RENAMED: dict[str, tuple[str, Version]] = {
-    "cuda_graph_max_bs": ("cuda_graph_max_bs_decode", (0, 5, 20)),
-    "cuda_graph_bs": ("cuda_graph_bs_decode", (0, 5, 20)),
 }
 
 MODEL_PLACEHOLDER = "<model.path>"
@@ -74,8 +68,10 @@ class ServerSpec:
     model_path: str | None = None
     draft_path: str | None = None
     tp: int = 1
-    python: str | None = None  # interpreter; None is the one that runs
-    version: str | None = None  # engine version; None has the meaning of VERSION_DEFAULT
+    moe: bool | None = None  # whether the model has experts; None is not known
+    python: tuple[str, ...] = ()  # words that start an interpreter with the engine; none: the one that runs
+    version: str | None = None  # engine version; None is the installed one, and `assumed` where none is
+    since: str | None = None  # first engine version that the variant exists on
     sim_speed: float = 10.0
     sim_profile: str | None = None
     api_key_env: str | None = None  # the NAME of an environment variable, never a key
@@ -103,18 +99,26 @@ def parse_version(text: str | None) -> Version:
     return (int(found[1]), int(found[2]), int(found[3])) if found else parse_version(VERSION_DEFAULT)
 
 
+def version_of(spec: ServerSpec) -> Version:
+    """The engine version that the spec means: its own, else the first that has the variant."""
+    return parse_version(spec.version or spec.since)
+
+
 def resolved_args(spec: ServerSpec) -> dict[str, Any]:
-    """The server's flags: COMMON, overlaid by the variant's, with model, draft and tensor parallelism filled in."""
-    version = parse_version(spec.version)
+    """The server's flags: COMMON, overlaid by the variant's, with model, draft and tensor parallelism filled in.
+
+    Names and forms are those of the spec's version.
+    """
+    version = version_of(spec)
     model = {
         "model_path": spec.model_path or MODEL_PLACEHOLDER,
         "served_model_name": spec.model_name,
         "tp_size": spec.tp,
     }
-    args = {**model, **COMMON, **_with_draft(spec)}
+    args = {**model, **COMMON, **canonical(_with_draft(spec))}
     if _asks_sync_by_environment(args, spec.env, version):
         args["disable_overlap_schedule"] = True
-    return {_name_in(version, name): value for name, value in args.items()}
+    return spelled(args, version)
 
 
 def _with_draft(spec: ServerSpec) -> dict[str, Any]:
@@ -131,11 +135,6 @@ def _asks_sync_by_environment(args: Mapping[str, Any], env: Mapping[str, str], v
     """Whether SPEC_V2=0 must be said by flag, because this version no longer reads the variable."""
     reads_no_variable = version >= SPEC_V2_GONE_FIRST and algorithm(args) in CHAIN_OR_TREE
     return reads_no_variable and truth(env.get(SPEC_V2)) is False
-
-
-def _name_in(version: Version, name: str) -> str:
-    new, first = RENAMED.get(name, (name, version))
-    return new if version >= first else name
 
 
 def algorithm(args: Mapping[str, Any]) -> str | None:

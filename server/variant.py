@@ -8,9 +8,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from server.nearest import notes
 from server.proof import Contradiction, contradictions, contradictions_of_all
 from server.rules import check
-from server.spec import COMMON, DRAFT_PLACEHOLDER, ServerSpec, SpecError, parse_version, resolved_args, spec_mode
+from server.spec import (
+    COMMON,
+    DRAFT_PLACEHOLDER,
+    SPEC_V2,
+    SPEC_V2_GONE_FIRST,
+    ServerSpec,
+    SpecError,
+    parse_version,
+    resolved_args,
+    spec_mode,
+    version_of,
+)
 
 __all__ = [
     "COMMON",
@@ -22,8 +34,10 @@ __all__ = [
     "contradictions",
     "contradictions_of_all",
     "environment",
+    "interpreter",
     "is_secret",
     "missing_keys",
+    "notes",
     "parse_version",
     "resolved_args",
     "shown_environment",
@@ -32,6 +46,10 @@ __all__ = [
 
 PROGRAMS = {"sglang": "sglang.launch_server", "sim": "server.sim"}
 
+CONTAINERS = ("docker", "podman", "nerdctl")
+DEVICES = "CUDA_VISIBLE_DEVICES"
+# Variables that change what a variant is.
+VARIANT_ONLY = (SPEC_V2, "SGLANG_SIMULATE_ACC_LEN", "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND")
 SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 # Inherited settings that can change a result, so they belong into the record of a launch.
 SHOWN_PREFIXES = ("SGLANG_", "SGL_", "NCCL_", "CUDA_", "FLASHINFER_", "TORCH_", "VLLM_", "OMP_", "LD_PRELOAD")
@@ -48,7 +66,26 @@ def argv(spec: ServerSpec, *, host: str, port: int, seed: int, nccl_port: int | 
     model = {name: args.pop(name) for name in ("model_path", "served_model_name", "tp_size")}
     place = {"host": host, "port": port, "nccl_port": nccl_port, "random_seed": seed}
     own = _sim_args(spec) if spec.engine == "sim" else {}
-    return [spec.python or sys.executable, "-m", PROGRAMS[spec.engine], *_words({**model, **place, **args, **own})]
+    return [*interpreter(spec), "-m", PROGRAMS[spec.engine], *_words({**model, **place, **args, **own})]
+
+
+def interpreter(spec: ServerSpec) -> list[str]:
+    """The words that start the Python which has the engine: an interpreter, or a container with one.
+
+    A container is told to take over the variant's variables and the devices, which it does not inherit.
+    """
+    words = list(spec.python) or [sys.executable]
+    if words[0].rsplit("/", 1)[-1] not in CONTAINERS or "run" not in words:
+        return words
+    after = words.index("run") + 1
+    passed = [word for name in sorted({*_own_variables(spec), DEVICES}) for word in ("--env", name)]
+    return [*words[:after], *passed, *words[after:]]
+
+
+def _own_variables(spec: ServerSpec) -> dict[str, str]:
+    """The variant's environment as its version reads it: one that is gone would only be warned of."""
+    gone = spec.engine in PROGRAMS and version_of(spec) >= SPEC_V2_GONE_FIRST
+    return {name: text for name, text in spec.env.items() if not (gone and name == SPEC_V2)}
 
 
 def _sim_args(spec: ServerSpec) -> dict[str, Any]:
@@ -73,10 +110,14 @@ def is_secret(name: str) -> bool:
 
 
 def environment(spec: ServerSpec, base: Mapping[str, str], *, gpus: Sequence[str]) -> dict[str, str]:
-    """The server's environment: `base` without secrets, the variant's own on top, and the devices it may see."""
-    kept = {name: value for name, value in base.items() if not is_secret(name) and name != spec.api_key_env}
-    devices = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
-    return {**kept, **spec.env, **devices}
+    """The server's environment: `base` without secrets, the variant's own on top, and the devices it may see.
+
+    What decides the variant is never inherited: a variable left in somebody's shell would make it another one.
+    """
+    hidden = (spec.api_key_env, *VARIANT_ONLY)
+    kept = {name: value for name, value in base.items() if not is_secret(name) and name not in hidden}
+    devices = {DEVICES: ",".join(gpus)} if gpus else {}
+    return {**kept, **_own_variables(spec), **devices}
 
 
 def shown_environment(spec: ServerSpec, gpus: Sequence[str], base: Mapping[str, str] | None = None) -> dict[str, str]:

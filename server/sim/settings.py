@@ -27,6 +27,18 @@ GRAPH_BATCHES = (
 )  # SGLang's CUDA-graph grid: adaptive speculation routes by the padded batch.
 SPEC_V2_ON = ("1", "true", "yes", "y", "on")
 DRAFT_DEFAULTS = (3, 1, 4)  # steps, topk, draft tokens of SGLang's automatic choice for this family of models
+LOOKUP_BREADTH, LOOKUP_TOKENS = 10, 12  # NGRAM's own defaults
+# Flags that change how fast a server is and that the study gives no curve for: it runs at the nearest known speed.
+UNMEASURED = (
+    "disable_custom_all_reduce",
+    "enable_torch_symm_mem",
+    "enable_symm_mem",
+    "enable_nccl_nvls",
+    "enable_mscclpp",
+    "enable_hierarchical_cache",
+    "disable_cuda_graph",
+    "enable_torch_compile",
+)
 ADAPTIVE_DEFAULT = ((1, 3), (32, 1), (64, 0))  # SGLang's start values at a launch with 3 steps
 WRONG_VERSION = "0.4.0"
 
@@ -110,6 +122,9 @@ def _resolve_speculation(flags: dict[str, Any], version: str, spec_v2: bool, not
         return
     if flags["speculative_algorithm"] == "NEXTN":
         flags["speculative_algorithm"] = "EAGLE"
+    if flags["speculative_algorithm"] == "NGRAM":
+        _resolve_lookup(flags, version, notes)
+        return
     _resolve_drafts(flags, notes)
     topk = flags["speculative_eagle_topk"]
     if version != "0.5.9":
@@ -127,6 +142,18 @@ def _resolve_speculation(flags: dict[str, Any], version: str, spec_v2: bool, not
             "Overlap scheduler is disabled when spec v2 is off or using unsupported speculative algorithm. "
             "You can set env SGLANG_ENABLE_SPEC_V2=True to enable the experimental overlap scheduler."
         )
+
+
+def _resolve_lookup(flags: dict[str, Any], version: str, notes: list[str]) -> None:
+    flags["speculative_eagle_topk"] = LOOKUP_BREADTH
+    flags["speculative_num_draft_tokens"] = flags["speculative_num_draft_tokens"] or LOOKUP_TOKENS
+    if version == "0.5.9":
+        flags["disable_overlap_schedule"] = True
+        notes.append(
+            "The overlap scheduler and mixed chunked prefill are disabled because of using ngram speculative decoding."
+        )
+    elif flags["speculative_num_steps"] is None:
+        flags["speculative_num_steps"] = flags["speculative_num_draft_tokens"] // LOOKUP_BREADTH
 
 
 def _resolve_drafts(flags: dict[str, Any], notes: list[str]) -> None:
@@ -163,7 +190,10 @@ def _fusion(flags: Mapping[str, Any]) -> bool:
 
 def _curve(flags: Mapping[str, Any], version: str) -> tuple[str, bool]:
     """The profile's curve nearest to these flags, and whether it was measured with them."""
-    as_measured = version == "0.5.9" and not _fusion(flags)
+    as_measured = version == "0.5.9" and not _fusion(flags) and not any(flags[name] for name in UNMEASURED)
+    as_measured &= flags["moe_a2a_backend"] == "none"
+    if flags["speculative_algorithm"] == "NGRAM":
+        return "baseline", False  # nobody has measured what looking up yields: one token a step claims nothing
     if flags["speculative_algorithm"] is None:
         return "baseline", as_measured and not flags["disable_overlap_schedule"]
     as_measured &= flags["speculative_algorithm"] == "EAGLE3" and flags["speculative_num_steps"] == 3

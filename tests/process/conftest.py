@@ -18,7 +18,7 @@ def spec(tmp_path: Path) -> Callable[..., ServerSpec]:
     """Specs of fake servers: what they shall do by name, other fields of the spec as `fields`."""
 
     def make(fields: dict[str, Any] | None = None, **fake: Any) -> ServerSpec:
-        given = {"env": {"FAKE": json.dumps(fake)}, "python": fake_python(tmp_path), **(fields or {})}
+        given = {"env": {"FAKE": json.dumps(fake)}, "python": (fake_python(tmp_path),), **(fields or {})}
         return ServerSpec(engine="sglang", variant="baseline", **given)
 
     return make

@@ -50,7 +50,7 @@ def actor(cluster: None, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
 
     def make(fields: dict[str, Any] | None = None, gpus: int = 0, **fake: Any) -> Any:
-        given = {"engine": "sglang", "env": {"FAKE": json.dumps(fake)}, "python": fake_python(tmp_path)}
+        given = {"engine": "sglang", "env": {"FAKE": json.dumps(fake)}, "python": (fake_python(tmp_path),)}
         spec = ServerSpec(variant="baseline", **{**given, "ready_s_max": 60.0, **(fields or {})})
         remote = ray.remote(ServerActor).options(num_cpus=0, num_gpus=gpus, max_concurrency=THREADS)
         made.append(remote.remote(spec, str(tmp_path / "out")))
@@ -184,7 +184,7 @@ from server.spec import ServerSpec
 folder, python, fake, temp, root = sys.argv[1:]
 ray.init(address="local", num_cpus=1, include_dashboard=False, _temp_dir=temp,
          runtime_env={"env_vars": {"PYTHONPATH": root}}, log_to_driver=False)
-spec = ServerSpec("sglang", "baseline", env={"FAKE": fake}, python=python)
+spec = ServerSpec("sglang", "baseline", env={"FAKE": fake}, python=(python,))
 actor = ray.remote(ServerActor).options(num_cpus=0, max_concurrency=4).remote(spec, folder)
 print(ray.get(actor.start.remote())["ok"], flush=True)
 time.sleep(600)

@@ -304,7 +304,7 @@ def config(variant: str, block: int = 0, **load: Any) -> tuple[Config, ServerSpe
     )
     return conf, ServerSpec(
         engine="sim", variant=variant, args={}, env={"SGLANG_X": "1"}, model_name="kimi_k25", model_path=None,
-        draft_path=None, tp=8, python=None, version=None, sim_speed=10.0, sim_profile=None, api_key_env=None,
+        draft_path=None, tp=8, python=(), version=None, sim_speed=10.0, sim_profile=None, api_key_env=None,
         ready_s_max=60.0,
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from server.variant import (
     check,
     environment,
     missing_keys,
+    notes,
     shown_environment,
     spec_mode,
 )
@@ -26,7 +27,9 @@ TREE = {
 CHAIN = {**TREE, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 4}
 V1, V2 = {"SGLANG_ENABLE_SPEC_V2": "0"}, {"SGLANG_ENABLE_SPEC_V2": "1"}
 
-BASELINE = ServerSpec("sglang", "baseline", model_name="kimi_k25", model_path="/m", draft_path="/d", tp=8, python="py")
+BASELINE = ServerSpec(
+    "sglang", "baseline", model_name="kimi_k25", model_path="/m", draft_path="/d", tp=8, python=("py",)
+)
 TOPK4_V1 = replace(BASELINE, variant="eagle_topk4_v1", args=TREE, env=V1)
 TOPK1_V2 = replace(BASELINE, variant="eagle_topk1_v2", args=CHAIN, env=V2)
 
@@ -91,7 +94,7 @@ def test_flags(args: dict[str, Any], present: list[str], absent: list[str]) -> N
     [
         (None, "--cuda-graph-max-bs 256", False),
         ("0.5.13.post1", "--cuda-graph-max-bs 256", False),
-        ("0.5.14", "--cuda-graph-max-bs 256", True),
+        ("0.5.14", "--cuda-graph-max-bs-decode 256", True),
         ("0.5.23", "--cuda-graph-max-bs-decode 256", True),
     ],
 )
@@ -127,6 +130,64 @@ def test_argv_by_version(version: str | None, graph: str, sync_flag: bool) -> No
 def test_spec_mode(version: str | None, args: dict[str, Any], env: dict[str, str], mode: str) -> None:
     """What "v1" and "v2" mean depends on the version."""
     assert spec_mode(args, env, version) == mode
+
+
+@pytest.mark.parametrize(
+    ("args", "version", "present"),
+    [
+        ({"cuda_graph_max_bs_decode": 64}, "0.5.9", "--cuda-graph-max-bs 64"),
+        ({"cuda_graph_max_bs": 64}, "0.5.23", "--cuda-graph-max-bs-decode 64"),
+        ({"enable_flashinfer_allreduce_fusion": True}, "0.5.13", "--enable-flashinfer-allreduce-fusion"),
+        ({"enable_flashinfer_allreduce_fusion": True}, "0.5.14", "--flashinfer-allreduce-fusion-backend auto"),
+        ({"flashinfer_allreduce_fusion_backend": "auto"}, "0.5.9", "--enable-flashinfer-allreduce-fusion"),
+        ({"enable_hicache": True, "disable_radix_cache": False}, "0.5.9", "--enable-hierarchical-cache"),
+    ],
+)
+def test_either_name_of_a_flag_is_passed_under_the_version_s_own(
+    args: dict[str, Any], version: str, present: str
+) -> None:
+    """A flag of the variant replaces the common one whatever it was called, and is there once."""
+    spec = replace(BASELINE, args=args, version=version)
+    check(spec)
+    assert f" {present} " in f"{line(spec)} "
+    assert line(spec).count("--cuda-graph-max-bs") == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (BASELINE, []),
+        (replace(TOPK4_V1, version="0.5.12.post1"), []),
+        (replace(TOPK1_V2, version="0.5.13"), []),
+        (replace(TOPK4_V1, version="0.5.13"), ["runs as tree_sync, its nearest"]),
+        (replace(TOPK4_V1, version="0.5.23"), ["--disable-overlap-schedule"]),
+        (replace(TOPK1_V2, version="0.5.23"), ["runs as chain_overlap without SGLANG_ENABLE_SPEC_V2"]),
+        (replace(TOPK4_V1, version="0.5.23", since="0.5.13"), []),
+        (replace(BASELINE, version="0.6.0"), ["is newer than the flags known here"]),
+        (ServerSpec("external", "eagle_topk4_v1", TREE, V1, version="0.5.23"), []),
+    ],
+)
+def test_what_runs_instead_is_said(spec: ServerSpec, said: list[str]) -> None:
+    """A name whose worker is gone says what runs in its place, in one line; others say nothing."""
+    lines = notes(spec)
+    assert len(lines) == len(said)
+    assert all(words in text for words, text in zip(said, lines, strict=True))
+
+
+def test_a_container_is_told_the_variant_s_variables() -> None:
+    """A container inherits nothing, so the client is told which variables to hand over; any other command does."""
+    docker = replace(TOPK1_V2, python=("/usr/bin/docker", "run", "--rm", "IMAGE", "python3"))
+    handed = "--env CUDA_VISIBLE_DEVICES --env SGLANG_ENABLE_SPEC_V2"
+    assert line(docker).startswith(f"/usr/bin/docker run {handed} --rm IMAGE python3 -m sglang.launch_server ")
+    assert line(replace(TOPK1_V2, python=("env", "A=1", "py"))).startswith("env A=1 py -m sglang.launch_server ")
+
+
+def test_what_decides_a_variant_is_not_inherited() -> None:
+    """A variable that somebody's shell still has makes no other variant of it, and one that is gone is not passed."""
+    base = {"SGLANG_ENABLE_SPEC_V2": "1", "SGLANG_SIMULATE_ACC_LEN": "3", "SGLANG_LOG_MS": "1"}
+    assert environment(BASELINE, base, gpus=()) == {"SGLANG_LOG_MS": "1"}
+    assert environment(replace(TOPK4_V1, version="0.5.13"), base, gpus=())["SGLANG_ENABLE_SPEC_V2"] == "0"
+    assert environment(replace(TOPK4_V1, version="0.5.14"), base, gpus=()) == {"SGLANG_LOG_MS": "1"}
 
 
 def test_environment_keeps_no_secret() -> None:
@@ -178,6 +239,13 @@ def test_missing_keys(spec: ServerSpec, keys: list[str]) -> None:
         ({"args": {"speculative_algorithm": "EAGLE", "speculative_eagle_topk": 1}}, "set that one too"),
         ({"args": {**CHAIN, "speculative_num_draft_tokens": 16}}, "set speculative_num_draft_tokens=4"),
         ({"args": {**CHAIN, "speculative_adaptive": True}}, "set engine.version"),
+        ({"args": {**CHAIN, "speculative_adaptive_config": "f"}, "version": "0.5.13"}, "sizes would be ignored"),
+        ({"args": {"enforce_disable_flashinfer_allreduce_fusion": True}}, "has no switch against it"),
+        ({"args": {"flashinfer_allreduce_fusion_backend": "trtllm"}, "version": "0.5.13"}, "SGLang picks how"),
+        ({"args": TREE, "env": V2, "version": "0.5.12"}, "runs without it up to 0.5.12; set variant.env"),
+        ({"since": "0.5.13", "version": "0.5.12.post1"}, "one of 0.5.13 and later; set engine.version"),
+        ({"version": "0.5.8"}, "flags are known from 0.5.9 on"),
+        ({"args": {"moe_a2a_backend": "deepep"}, "moe": False}, "the model kimi_k25 has none (model.moe=false)"),
         ({"args": {**TREE, "speculative_adaptive": True}, "version": "0.5.23"}, "speculative_eagle_topk=1; set both"),
         ({"args": {**CHAIN, "speculative_accept_threshold_acc": 0.5}}, "changes the answers"),
         ({"env": {"SGLANG_SIMULATE_ACC_LEN": "3"}}, "fakes the accept length"),

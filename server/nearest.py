@@ -1,0 +1,43 @@
+"""What a variant becomes on an engine version for which it was not named, in sentences.
+
+Pure. A name stays in use when its worker is gone; whoever reads its rows must be told what ran.
+"""
+
+from collections.abc import Iterator
+
+from server.flags import NEWEST, in_words
+from server.spec import (
+    CHAIN_OR_TREE,
+    SPEC_V2,
+    SPEC_V2_GONE_FIRST,
+    TREE_SYNC_ONLY_LAST,
+    ServerSpec,
+    algorithm,
+    parse_version,
+    spec_mode,
+    truth,
+    version_of,
+)
+
+
+def notes(spec: ServerSpec) -> list[str]:
+    """One sentence for each way in which this version runs the variant as its nearest; none where it runs as named."""
+    if spec.engine not in ("sglang", "sim"):
+        return []
+    return [f"{spec.variant} on {spec.engine} {in_words(version_of(spec))} {note}" for note in _notes(spec)]
+
+
+def _notes(spec: ServerSpec) -> Iterator[str]:
+    version, asked = version_of(spec), truth(spec.env.get(SPEC_V2))
+    mode = spec_mode(spec.args, spec.env, spec.version or spec.since)
+    if version > NEWEST:
+        yield f"is newer than the flags known here, which are taken to be those of {in_words(NEWEST)}"
+    named_for_it = spec.since is not None and parse_version(spec.since) > TREE_SYNC_ONLY_LAST
+    if algorithm(spec.args) not in CHAIN_OR_TREE or named_for_it:
+        return
+    read = version < SPEC_V2_GONE_FIRST
+    if asked is False and version > TREE_SYNC_ONLY_LAST:
+        how = f"{SPEC_V2}=0" if read else f"--disable-overlap-schedule, which {SPEC_V2}=0 became"
+        yield f"runs as {mode}, its nearest: the v1 worker ended with 0.5.12, this is the v2 worker with {how}"
+    elif asked and not read:
+        yield f"runs as {mode} without {SPEC_V2}, which is no longer read"
