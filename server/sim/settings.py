@@ -86,6 +86,8 @@ def resolve(given: argparse.Namespace, environ: Mapping[str, str], profile: Prof
     _resolve_speculation(flags, version, spec_v2, notes)
     if version != "0.5.9":
         _resolve_fusion(flags)
+    if flags["moe_a2a_backend"] == "deepep":
+        flags["ep_size"] = flags["tp_size"]
     if flags["max_running_requests"] is None:
         speculates = flags["speculative_algorithm"] is not None
         flags["max_running_requests"] = MAX_RUNNING_UNDER_SPECULATION if speculates else MAX_RUNNING_DEFAULT
