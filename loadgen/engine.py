@@ -59,9 +59,8 @@ def interpreter(given: str | list[str] | None) -> tuple[str, ...]:
     if not given:
         return ()
     if isinstance(given, str):
-        path = _home(given)
-        return (str(path),) if Path(str(path)).is_file() else tuple(shlex.split(given))
-    return tuple(map(str, given))
+        given = [given] if Path(str(_home(given))).is_file() else shlex.split(given)
+    return tuple(str(_home(word)) for word in given)
 
 
 def _simulated(since: str | None) -> str | None:

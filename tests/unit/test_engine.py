@@ -102,7 +102,7 @@ def test_an_engines_flags_lie_between_what_all_share_and_the_variants(monkeypatc
     flags = resolved_args(spec)
     assert (flags["device"], flags["dtype"], flags["attention_backend"]) == ("cpu", "bfloat16", None)
     assert flags["max_running_requests"] == 256
-    assert (spec.python, spec.model_path) == ("/made/sglang/bin/python", "/made/tiny")
+    assert (spec.python, spec.model_path) == (("/made/sglang/bin/python",), "/made/tiny")
     assert (spec.gpus, spec.cores, spec.env["SGLANG_USE_CPU_ENGINE"]) == (0, (0,), "1")
 
 
