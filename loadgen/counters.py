@@ -48,14 +48,24 @@ class Counted:
     zero_steps_share: float | None = None  # of the span's samples, those in which it drafted nothing
 
 
-def counted(rows: Sequence[Row], point_ns: Span, span_ns: Span, whole_run: bool) -> Counted:
+@dataclass(frozen=True)
+class Series:
+    """One metric with one set of labels: its samples in order of time, and when its server was read at all."""
+
+    name: str
+    labels: Mapping[str, str]
+    times: np.ndarray
+    values: np.ndarray
+    read: np.ndarray
+
+
+def counted(series: Sequence[Series], point_ns: Span, span_ns: Span, whole_run: bool) -> Counted:
     """The counters' rises over a Point and over its measured span.
 
     `point_ns` is from before its first request to after its last: nothing runs at its edges, so they are taken at the
     samples around it. A window's edges lie between samples, where a counter is taken to rise evenly. A whole run
     (`whole_run`) has the Point's own edges.
     """
-    series = by_series(rows)
     around = _around(series, point_ns)
     if around is None:
         return Counted()
@@ -71,17 +81,6 @@ def counted(rows: Sequence[Row], point_ns: Span, span_ns: Span, whole_run: bool)
         draft_steps_max=max(steps, default=None),
         zero_steps_share=sum(step == 0 for step in steps) / len(steps) if steps else None,
     )
-
-
-@dataclass(frozen=True)
-class Series:
-    """One metric with one set of labels: its samples in order of time, and when its server was read at all."""
-
-    name: str
-    labels: Mapping[str, str]
-    times: np.ndarray
-    values: np.ndarray
-    read: np.ndarray
 
 
 def by_series(rows: Iterable[Row]) -> list[Series]:

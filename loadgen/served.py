@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from loadgen import launch, logged, summary
+from loadgen import energy, launch, logged, summary
 from loadgen.acceptance import Speculation, length_max
 from loadgen.cell import Cell
-from loadgen.counters import Span, counted
+from loadgen.counters import Series, Span, by_series, counted
 from loadgen.launched import Launched
-from loadgen.series import whole_run_span
+from loadgen.series import tokens_between, whole_run_span
 from loadgen.window import Window
 from server.proof import running_cap
 from server.variant import ServerSpec, parse_version
 
 CACHE_UNTOLD_LAST = (0, 5, 9)  # until here SGLang tells 0 cached tokens of every request under speculation
 
+BEFORE_NS = 30_000_000_000  # rows so long before a Point begins hold a sample of everything that is sampled
 LOG_S_MAX = 30.0  # a Point's part of the log, at most 64 MiB of it
 
 Infos = Sequence[Mapping[str, Any] | None]
@@ -29,18 +30,23 @@ def numbers(
     cell: Cell, cols: Mapping[str, np.ndarray], begun_utc_ns: int, span: Window | None, infos: Infos, overloaded: bool
 ) -> dict[str, Any]:
     """The summary of a Point: its rows' numbers and what the server tells beside them."""
+    begun_ns = launch.server_clock_ns(cell.launched, begun_utc_ns)
+    series = by_series(row for row in cell.launched.metrics if row["t_mono_ns"] > begun_ns - BEFORE_NS)
+    measured = (span.start_ns, span.end_ns) if span else whole_run_span(cols)
     summarized = summary.summarize(
         cols,
-        span.start_ns if span else 0,
-        span.end_ns if span else 0,
+        *measured,
         concurrency=cell.level.concurrency,
         gpus=_gpus(cell.launched.spec, infos),
         whole_run=cell.counted,
         overloaded=overloaded,
         think_s=cell.conf.workload.think_s,
-        told=speculation(cell, cols, begun_utc_ns, span, infos),
+        told=_speculation(cell, series, _point(cols, begun_ns), _later(measured, begun_ns), infos),
     )
-    return {**summarized, "server_log": _logged(cell, infos)}
+    tokens = tokens_between(cols, *measured)
+    gpu = energy.devices(series, _later(measured, begun_ns), tokens)
+    per_joule = {"tokens_per_joule": gpu["tokens_per_joule"] if gpu else None}
+    return {**summarized, **per_joule, "gpu": gpu, "server_log": _logged(cell, infos)}
 
 
 def _gpus(spec: ServerSpec, infos: Infos) -> int | None:
@@ -51,15 +57,11 @@ def _gpus(spec: ServerSpec, infos: Infos) -> int | None:
     return spec.tp if spec.engine != "external" else sum(sizes) if all(sizes) else None
 
 
-def speculation(
-    cell: Cell, cols: Mapping[str, np.ndarray], begun_utc_ns: int, span: Window | None, infos: Infos
-) -> Speculation:
+def _speculation(cell: Cell, series: Sequence[Series], point_ns: Span, span_ns: Span, infos: Infos) -> Speculation:
     """What is known of speculation beside the requests' own counts; the rows of /metrics must have been collected."""
-    launched, info = cell.launched, infos[0] or {}
-    begun_ns = launch.server_clock_ns(launched, begun_utc_ns)
-    measured = (span.start_ns, span.end_ns) if span else whole_run_span(cols)
-    told = counted(launched.metrics, _point(cols, begun_ns), _later(measured, begun_ns), cell.counted)
-    return Speculation(told, _average(infos) if cell.flushed else None, length_max(info, launched.spec.args, told))
+    told = counted(series, point_ns, span_ns, cell.counted)
+    average = _average(infos) if cell.flushed else None
+    return Speculation(told, average, length_max(infos[0] or {}, cell.launched.spec.args, told))
 
 
 def _later(span_ns: Span, by_ns: float) -> Span:
@@ -110,5 +112,6 @@ def _logged(cell: Cell, infos: Infos) -> dict[str, Any] | None:
 
 
 def caveats(numbers: Mapping[str, Any] | None, cell: Cell) -> list[str]:
-    """What the server's log shows against the Point's level."""
-    return logged.caveats((numbers or {}).get("server_log"), cell.level.concurrency)
+    """What the server's log and its GPUs show against the Point."""
+    known = numbers or {}
+    return [*logged.caveats(known.get("server_log"), cell.level.concurrency), *energy.caveats(known.get("gpu"))]

@@ -4,14 +4,26 @@ The only module that knows NVML. Where there is no driver every answer is empty.
 """
 
 import contextlib
+import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 # The driver gives memory back within seconds; after a crash of eight devices it was seen to take most of a minute.
 FREED_S_MAX = 60.0
 POLL_S = 0.5
 # Contexts of monitoring tools come and go; a server holds gigabytes.
+# nvmlGpuTopologyLevel: where the ways of two devices meet.
+MEETING: dict[int | None, str] = {
+    0: "same board",
+    10: "pcie switch",
+    20: "pcie switches",
+    30: "pcie host bridge",
+    40: "cpu",
+    50: "between cpus",
+}
 SLACK_BYTES = 512 * 1024 * 1024
 
 
@@ -49,13 +61,27 @@ def facts(gpus: Sequence[str] | None = None) -> dict[str, Any]:
     """Driver, CUDA version and each device's name, memory, clocks and power cap; all devices where `gpus` is None."""
     with session() as nvml:
         if nvml is None:
-            return {"driver": None, "gpus": []}
+            return {"driver": None, "gpus": [], "links": []}
         known = [str(index) for index in range(nvml.nvmlDeviceGetCount())] if gpus is None else gpus
         return {
             "driver": _ask(nvml.nvmlSystemGetDriverVersion),
             "cuda_driver": _ask(nvml.nvmlSystemGetCudaDriverVersion),
             "gpus": [_facts_of(nvml, gpu) for gpu in known],
+            "links": _links(nvml, known),
         }
+
+
+def _links(nvml: Any, gpus: Sequence[str]) -> list[dict[str, Any]]:
+    """How each two devices reach each other: NVLink, or the PCI place where their ways meet."""
+    handles = {gpu: _ask(functools.partial(_handle, nvml, gpu)) for gpu in gpus}
+    return [{"gpus": [a, b], "link": _link(nvml, handles[a], handles[b])} for a, b in itertools.combinations(gpus, 2)]
+
+
+def _link(nvml: Any, a: Any, b: Any) -> str | None:
+    linked = _ask(lambda: nvml.nvmlDeviceGetP2PStatus(a, b, nvml.NVML_P2P_CAPS_INDEX_NVLINK))
+    if linked == nvml.NVML_P2P_STATUS_OK:
+        return "nvlink"
+    return MEETING.get(_ask(lambda: nvml.nvmlDeviceGetTopologyCommonAncestor(a, b)))
 
 
 def _facts_of(nvml: Any, gpu: str) -> dict[str, Any]:
@@ -69,10 +95,25 @@ def _facts_of(nvml: Any, gpu: str) -> dict[str, Any]:
         "sm_clock_max_mhz": _ask(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
         "memory_clock_max_mhz": _ask(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)),
         "power_limit_mw": _ask(lambda: nvml.nvmlDeviceGetPowerManagementLimit(handle)),
+        "pci": _ask(lambda: nvml.nvmlDeviceGetPciInfo(handle).busId),
+        "numa_node": numa_node(_ask(lambda: nvml.nvmlDeviceGetPciInfo(handle).busId)),
         "persistence": _ask(lambda: nvml.nvmlDeviceGetPersistenceMode(handle)),
         "pcie_generation": _ask(lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
         "pcie_width": _ask(lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
     }
+
+
+def numa_node(bus_id: str | bytes | None) -> int | None:
+    """The memory node that a device is near, by the kernel; None where it does not say."""
+    text = bus_id.decode() if isinstance(bus_id, bytes) else bus_id
+    if not text:
+        return None
+    domain, _, rest = text.lower().partition(":")
+    try:
+        told = int(Path(f"/sys/bus/pci/devices/{domain[-4:]}:{rest}/numa_node").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return told if told >= 0 else None
 
 
 def samples(gpus: Sequence[str]) -> list[tuple[str, dict[str, str], float]]:
@@ -92,7 +133,10 @@ def _samples_of(nvml: Any, gpu: str) -> Iterator[tuple[str, float]]:
         "gpu:memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
         "gpu:power_mw": lambda: nvml.nvmlDeviceGetPowerUsage(handle),
         "gpu:temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        "gpu:energy_mj": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle),  # since the driver was loaded
+        "gpu:clock_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),  # bits
         "gpu:utilization_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+        "gpu:memory_utilization_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).memory,
         "gpu:memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
     }
     for name, read in readings.items():

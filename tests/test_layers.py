@@ -40,6 +40,7 @@ PURE = {
             "acceptance",
             "counters",
             "logged",
+            "energy",
         ]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity", "batches"]),

@@ -22,7 +22,7 @@ def samples(name: str, values: dict[float, float], **labels: str) -> list[dict[s
 
 
 def over(rows: list[dict[str, Any]], start_s: float, end_s: float, whole_run: bool = False) -> Counted:
-    return counted(rows, (start_s * S, end_s * S), (start_s * S, end_s * S), whole_run)
+    return counted(by_series(rows), (start_s * S, end_s * S), (start_s * S, end_s * S), whole_run)
 
 
 def test_a_window_edge_lies_between_samples() -> None:

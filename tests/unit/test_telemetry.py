@@ -97,4 +97,5 @@ def test_no_gpu_is_no_error() -> None:
     """On a machine without a driver there is nothing to tell."""
     assert gpu.samples([]) == []
     assert gpu.memory_held([], {}) == []
-    assert "gpus" in gpu.facts()
+    assert {"gpus", "links"} <= gpu.facts().keys()
+    assert [gpu.numa_node(bus) for bus in (None, "", "x", "00000000:FF:1F.7", b"00000000:FF:1F.7")] == [None] * 5
