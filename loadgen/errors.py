@@ -5,6 +5,7 @@ LoadgenError
 ├── ServerError     3   the server did not start, was not the one asked for, or died
 ├── ClusterError    4   a worker or a node was lost or could not be had
 ├── StorageError    5   results could not be written
+├── Refused     2, 3, 5   the machine has not what a start needs: nothing was started
 ├── Bug             1   a mistake of our own in a worker
 └── Interrupted   130 / 143   SIGINT / SIGTERM
 
@@ -41,6 +42,14 @@ class ClusterError(LoadgenError):
 
 class StorageError(LoadgenError):
     exit_code = 5
+
+
+class Refused(LoadgenError):
+    """A look at the machine found that it cannot be done; by the code, question, machine or disk is at fault."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
 
 
 class Bug(LoadgenError):

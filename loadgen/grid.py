@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from loadgen import cluster, config, engine, errors, forecast, point, prompts, report, resume, store, verdict
+from loadgen import cluster, config, engine, errors, forecast, point, preflight, prompts, report, resume, store, verdict
 from loadgen.config import Config, Level
 from loadgen.errors import (
     Bug,
@@ -146,9 +146,11 @@ def measure(
 
     Returns the exit code.
     """
-    grid = Grid(root, stop, resume.done(root), Servers(stop))
+    configs, estimate_s = [run.config for run in runs], _estimate_s(runs, specs)
+    look = preflight.before_first(configs, specs, estimate_s, stop)
+    grid = Grid(root, stop, resume.done(root), Servers(stop, look))
     with Progress(runs[0].config.output.quiet) as progress:
-        progress.line(report.plan_text([run.config for run in runs], specs, root, _estimate_s(runs, specs)))
+        progress.line(report.plan_text(configs, specs, root, estimate_s))
         try:
             for run, spec, asking in zip(runs, specs, asks, strict=True):
                 grid.run(run, spec, asking, progress)

@@ -7,6 +7,7 @@ import contextlib
 import secrets
 import subprocess
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,15 @@ PROBE_S_MAX = 30.0  # an external server answers the actor within 10 s or counts
 READY_POLL_S = 0.5
 
 
-def start(spec: ServerSpec, conf: Config, folder: Path, progress: Progress, stop: Stop) -> Launched:
-    """Start (or, external, find) the server, prove it, warm it up.
+def start(
+    spec: ServerSpec,
+    conf: Config,
+    folder: Path,
+    progress: Progress,
+    stop: Stop,
+    before: Callable[[cluster.Server, Progress], None] | None = None,
+) -> Launched:
+    """Start (or, external, find) the server, prove it, warm it up; `before` has a look at its place first.
 
     Raises ServerError, ClusterError or Interrupted, and then leaves nothing.
     """
@@ -39,6 +47,8 @@ def start(spec: ServerSpec, conf: Config, folder: Path, progress: Progress, stop
     server = cluster.place_server(spec, folder, f"server{stem}.log")
     launched = Launched(f"{spec.variant}-{secrets.token_hex(4)}", spec, conf.block, server, {}, folder, stem)
     try:
+        if before:
+            before(server, progress)
         launched.endpoint = _ready(server, spec, progress, stop)
         _write(launched, conf)
         most = max((level.concurrency or 1 for level in config.levels(conf.load)), default=1)

@@ -6,9 +6,11 @@ names, and never returned. It must not know of load, Points or files other than 
 """
 
 import contextlib
+import dataclasses
 import os
 import threading
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,12 @@ from urllib.parse import urlsplit
 import ray
 
 from server import batches, gpu, installed, variant
-from server.ask import Access, ask, base_url, redacted
+from server.ask import Access, base_url, flush, json_of, redacted
 from server.death import death
 from server.effects import telling
 from server.log import Growing, progress
 from server.outside import gone, port_of, probe
+from server.preflight import Place, look
 from server.process import Running, StartError, launch
 from server.provenance import provenance
 from server.ready import Ready, replaced, wait_ready
@@ -29,10 +32,6 @@ from server.spec import ServerSpec, SpecError
 from server.stop import StopReport, leftovers, stop
 from server.telemetry import Sampler
 
-ASK_S = 10.0
-# /flush_cache is refused while requests are pending; the last ones of a Point end within moments.
-FLUSH_S_MAX = 5.0
-FLUSH_POLL_S = 0.1
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
@@ -72,6 +71,13 @@ class ServerActor:
             self._running = ready.running
             self._samplers = [Sampler(ready.running.url, self._gpus, self._access())]
         return self._endpoint(ready, time.monotonic() - began_s)
+
+    def preflight(
+        self, specs: Sequence[ServerSpec], in_flight: int | None, per_worker: int | None
+    ) -> list[dict[str, Any]]:
+        """What is here for the servers of a command, before anything is started: rows of a table."""
+        here = Place(self._folder, self._host, self._gpus, in_flight, per_worker, _base_environment())
+        return [dataclasses.asdict(row) for row in look(specs, here)]
 
     def _launch(self) -> Running:
         with self._lock:
@@ -190,7 +196,7 @@ class ServerActor:
 
     def infos(self) -> dict[str, dict[str, Any] | None]:
         """What each server tells of itself now, without secrets, by its address; None where it does not."""
-        told = {url: _json(url, "/server_info", self._access()) for url in self._urls}
+        told = {url: json_of(url, "/server_info", self._access()) for url in self._urls}
         return {url: self._redacted(info) if isinstance(info, dict) else None for url, info in told.items()}
 
     def telemetry(self) -> list[dict[str, Any]]:
@@ -220,7 +226,7 @@ class ServerActor:
 
     def flush(self) -> bool:
         """Empty each server's prefix cache and its totals of speculation; whether all did."""
-        done = [_flush(url, self._access()) for url in self._urls]  # each of them, also behind one that refuses
+        done = [flush(url, self._access()) for url in self._urls]  # each of them, also behind one that refuses
         return all(done)
 
     def leftovers(self) -> list[str]:
@@ -277,23 +283,3 @@ def _base_environment() -> dict[str, str]:
         if not any(entry.startswith(THREADS_VARIABLE.encode() + b"=") for entry in raylet.split(b"\0")):
             base.pop(THREADS_VARIABLE, None)
     return base
-
-
-def _flush(url: str, access: Access) -> bool:
-    deadline_s = time.monotonic() + FLUSH_S_MAX
-    while True:
-        try:
-            status = ask(url, "/flush_cache", post=True, timeout_s=ASK_S, access=access).status
-        except OSError:
-            return False
-        if status != 400 or time.monotonic() > deadline_s:
-            return status == 200
-        time.sleep(FLUSH_POLL_S)
-
-
-def _json(url: str, path: str, access: Access) -> Any:
-    try:
-        answer = ask(url, path, timeout_s=ASK_S, access=access)
-    except OSError:
-        return None
-    return answer.json() if answer.status == 200 else None

@@ -17,6 +17,10 @@ from urllib.parse import SplitResult, urlsplit
 # /server_info of a large server has some hundred kilobytes, /metrics some megabytes.
 BODY_BYTES_MAX = 32 * 1024 * 1024
 READ_BYTES = 256 * 1024
+ASK_S = 10.0
+# /flush_cache is refused while requests are pending; the last ones of a Point end within moments.
+FLUSH_S_MAX = 5.0
+FLUSH_POLL_S = 0.1
 
 SECRET_LAST_WORDS = ("key", "apikey", "token", "secret", "secrets", "password", "passwd", "credential", "credentials")
 # --api-key X and --api-key=X inside a command line that a server shows of itself
@@ -123,3 +127,25 @@ def redacted(value: Any, secrets: tuple[str, ...] = ()) -> Any:
 def names_secret(name: str) -> bool:
     """Whether an entry's name ends like a secret's; `hf_token` does, `speculative_num_draft_tokens` does not."""
     return re.split(r"[^a-z]+", name.lower())[-1] in SECRET_LAST_WORDS
+
+
+def flush(url: str, access: Access) -> bool:
+    """Empty a server's prefix cache and its totals of speculation; whether it did: not while it works."""
+    deadline_s = time.monotonic() + FLUSH_S_MAX
+    while True:
+        try:
+            status = ask(url, "/flush_cache", post=True, timeout_s=ASK_S, access=access).status
+        except OSError:
+            return False
+        if status != 400 or time.monotonic() > deadline_s:
+            return status == 200
+        time.sleep(FLUSH_POLL_S)
+
+
+def json_of(url: str, path: str, access: Access) -> Any:
+    """What a server answers there, as JSON; None where it does not answer 200 in time."""
+    try:
+        answer = ask(url, path, timeout_s=ASK_S, access=access)
+    except OSError:
+        return None
+    return answer.json() if answer.status == 200 else None

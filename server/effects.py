@@ -125,11 +125,11 @@ def telling(lines: Iterable[str]) -> list[str]:
 
 def silenced(spec: ServerSpec, lines: Iterable[str], version: str | None = None) -> list[Contradiction]:
     """What the log says against the variant, for a server of this version: one for each flag, with its first line."""
-    args, mode = resolved_args(spec), spec_mode(resolved_args(spec), spec.env, version or spec.version)
+    args, mode = resolved_args(spec), spec_mode(resolved_args(spec), spec.env, version or spec.version or spec.since)
     found: dict[str, Contradiction] = {}
     for effect, line in _spoken(lines):
         if effect.against(args, mode):
-            old = effect.flag == FUSION_NEW and parse_version(version or spec.version) < FUSION_NEW_FIRST
+            old = effect.flag == FUSION_NEW and parse_version(version or spec.version or spec.since) < FUSION_NEW_FIRST
             flag = FUSION_OLD if old else effect.flag
             found.setdefault(flag, Contradiction(flag, args.get(flag), f'"{line}" (server.log)', effect.advice))
     return list(found.values())
@@ -142,7 +142,7 @@ def remarks(lines: Iterable[str]) -> list[str]:
 
 def watched(spec: ServerSpec) -> list[str]:
     """The flags for which the log will be held against this variant."""
-    args, mode = resolved_args(spec), spec_mode(resolved_args(spec), spec.env, spec.version)
+    args, mode = resolved_args(spec), spec_mode(resolved_args(spec), spec.env, spec.version or spec.since)
     return list(dict.fromkeys(effect.flag for effect in EFFECTS if effect.against(args, mode)))
 
 

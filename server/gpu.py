@@ -8,6 +8,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,32 @@ def memory_held(
             return [f"GPU {gpu} still has {used / 2**30:.1f} GiB in use" for gpu, used in held.items()]
         time.sleep(POLL_S)
     return []
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device's memory in bytes, and who uses it: pids with their bytes, None where the driver does not tell."""
+
+    id: str
+    free_bytes: int
+    total_bytes: int
+    processes: tuple[tuple[int, int | None], ...] = ()
+
+
+def devices(gpus: Sequence[str] | None = None) -> list[Device]:
+    """Memory and processes of the devices, of all where `gpus` is None; none where there is no driver."""
+    with session() as nvml:
+        if nvml is None:
+            return []
+        known = [str(index) for index in range(nvml.nvmlDeviceGetCount())] if gpus is None else gpus
+        found = (_device(nvml, gpu) for gpu in known)
+        return [device for device in found if device]
+
+
+def _device(nvml: Any, gpu: str) -> Device | None:
+    handle = _ask(lambda: _handle(nvml, gpu))
+    memory = _ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+    if memory is None:
+        return None
+    users = _ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)) or []
+    return Device(gpu, memory.free, memory.total, tuple((one.pid, one.usedGpuMemory) for one in users))

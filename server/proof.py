@@ -142,7 +142,7 @@ def claims(spec: ServerSpec, max_concurrency: int, version: str | None) -> Itera
         yield Claim(
             "version", asked, lambda info: info.get("version") or ABSENT, lambda v: parse_version(str(v)) == same
         )
-    meant = replace(spec, version=spec.version or version)
+    meant = replace(spec, version=spec.version or version or spec.since)
     args = resolved_args(meant)
     for rule in RULES:
         yield from rule(meant, args)

@@ -107,6 +107,7 @@ FLOW = [
     "warm_up",
     "launch",
     "servers",
+    "preflight",
     "cell",
     "served",
     "point",

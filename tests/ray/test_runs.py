@@ -1,6 +1,7 @@
 """Whole runs on one shared Ray: several workers, texts on request, going on after an interruption, external servers."""
 
 import json
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,3 +132,28 @@ def test_a_cap_and_a_line_of_the_log(tmp_path: Path) -> None:
     assert main([*TINY, *silenced, f"hydra.run.dir={tmp_path}/silenced"]) == 6
     ((told,),) = broken_servers(tmp_path / "silenced")
     assert told.startswith('enable_mscclpp = "PyMscclpp is disabled')
+
+
+CPU_SGLANG = ["+variant=baseline", "engine=sglang", "engine.version=0.5.23", "++variant.args.device=cpu"]
+
+
+def test_what_is_missing_is_refused_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another engine version, no model, too few open files: exit 2, each named with what to do, and no server."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho version=0.5.9\n")
+    python.chmod(0o755)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    cases = [
+        (
+            [*CPU_SGLANG, f"engine.python={python}", f"model.path={tmp_path}/m"],
+            ["has sglang 0.5.9", "correct model.path"],
+        ),
+        ([*TINY, "load=open", "load.rate=1", f"load.max_in_flight={min(files, 900_000)}"], ["open files: limit"]),
+    ]
+    for place, (asked, words) in enumerate(cases):
+        run = tmp_path / f"run{place}"
+        assert main([*asked, "output.quiet=false", f"hydra.run.dir={run}"]) == 2
+        told = capsys.readouterr().err
+        assert "before the start" in told
+        assert all(word in told for word in words), told
+        assert not [*run.glob("**/server.log"), *run.glob("**/launch.json")]

@@ -1,0 +1,247 @@
+"""What a start needs and what its machine has, looked at on the server's node before anything is started there.
+
+Rows for a small table. It starts nothing but interpreters that tell a version, and must not know of Ray or of Points.
+"""
+
+import os
+import re
+import resource
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from server import gpu, installed, ports
+from server.spec import STARTED, ServerSpec, SpecError, resolved_args
+
+OK, WARN, REFUSED = "ok", "warn", "refused"
+CONFIGURATION, MACHINE, STORAGE = 2, 3, 5  # exit codes
+
+GIB = 2**30
+DISK_BYTES_MIN = 64 * 2**20  # below, not even a small run's files are written
+DISK_BYTES_WANTED = GIB
+SHM = "/dev/shm"  # noqa: S108
+SHM_BYTES_WANTED = GIB  # NCCL and the engines' own processes talk through it
+DESCRIPTORS_SPARE = 64  # what a worker, or a server, opens beside its connections
+MEMORY_SLACK = 0.95  # of free memory; the driver, graphs and activations want some too
+HICACHE_RATIO = 2.0  # SGLang's own, where none is set
+OTHERS_BYTES_MAX = 512 * 2**20  # contexts of monitoring tools come and go; a server holds gigabytes
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+WEIGHTS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")  # the first kind that is there counts
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing looked at. `exit` is that of a refusal; `advice` says what to do where it is not ok."""
+
+    check: str
+    found: str
+    needed: str
+    state: str
+    advice: str = ""
+    exit: int = 0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where servers will run and write, and for how many requests: at once, and at once for one worker."""
+
+    folder: Path
+    host: str
+    gpus: tuple[str, ...]
+    in_flight: int | None  # None: not bounded
+    per_worker: int | None
+    environment: Mapping[str, str]
+
+
+def look(specs: Sequence[ServerSpec], place: Place) -> list[Row]:
+    """The rows for all servers of a command; alike ones once. Takes milliseconds where nothing real is started."""
+    rows = [row for spec in specs for rule in OF_SERVER for row in rule(spec, place)]
+    rows += [row for rule in OF_MACHINE for row in rule(specs, place)]
+    return list(dict.fromkeys(rows))
+
+
+def gib(size: float) -> str:
+    """Bytes as text."""
+    return f"{size / GIB:.1f} GiB" if size >= 0.05 * GIB else f"{size / 2**20:.0f} MiB"
+
+
+# --- of each server ---
+
+
+def _interpreter(spec: ServerSpec, place: Place) -> Iterator[Row]:
+    """It exists; a real engine's version is read, and held against the one asked for."""
+    if spec.engine not in installed.PACKAGES:
+        if spec.python and not shutil.which(spec.python[0]):
+            advice = "name an interpreter by variant.python or engine.python"
+            yield Row("interpreter", f"{spec.python[0]} cannot be run", "", REFUSED, advice, CONFIGURATION)
+        return
+    asked = spec.version or "any version"
+    try:
+        found = installed.settled(spec, place.environment).version
+    except SpecError as error:
+        yield Row(f"{spec.engine} of {spec.variant}", "", asked, REFUSED, str(error), CONFIGURATION)
+        return
+    yield Row(spec.engine, str(found), asked, OK)
+
+
+def _model(spec: ServerSpec, _place: Place) -> Iterator[Row]:
+    if spec.engine not in STARTED:
+        return
+    draft = resolved_args(spec).get("speculative_draft_model_path")
+    for what, name, key in (("model", spec.model_path, "model.path"), ("draft", draft, "model.draft_path")):
+        if name:
+            yield model_row(what, str(name), key)
+
+
+def model_row(what: str, name: str, key: str) -> Row:
+    """A folder with a readable config.json; a hub's name is left to the engine."""
+    needed, path = "a readable config.json", Path(name)
+    if not path.exists() and HUB_NAME.fullmatch(name):
+        return Row(what, f"{name}: a hub's name, not checked", needed, OK)
+    if not path.exists():
+        return Row(what, f"{name} does not exist", needed, REFUSED, f"correct {key}", CONFIGURATION)
+    config = path / "config.json" if path.is_dir() else path
+    if not os.access(config, os.R_OK):
+        return Row(what, f"{config} cannot be read", needed, REFUSED, f"correct {key}, or its rights", CONFIGURATION)
+    return Row(what, f"{name}, {gib(weights_bytes(path))} of weights", needed, OK)
+
+
+def weights_bytes(path: Path) -> int:
+    """How large a model's weights are on disk; 0 where there are none."""
+    if path.is_file():
+        return path.stat().st_size
+    for kind in WEIGHTS:
+        if size := sum(file.stat().st_size for file in path.glob(kind)):
+            return size
+    return 0
+
+
+def _memory(spec: ServerSpec, place: Place) -> Iterator[Row]:
+    """Weights and the host's share of a hierarchical cache against what is free."""
+    if spec.engine not in STARTED:
+        return
+    args = resolved_args(spec)
+    draft = args.get("speculative_draft_model_path")
+    paths = [Path(str(name)) for name in (spec.model_path, draft) if name and Path(str(name)).exists()]
+    weights = 0 if args.get("load_format") == "dummy" else sum(map(weights_bytes, paths))
+    devices = gpu.devices(place.gpus[: spec.gpus] or None) if spec.gpus else []
+    host = psutil.virtual_memory().available
+    if devices:
+        yield from gpu_rows(weights, devices, spec.gpus)
+    elif weights:
+        yield _fits("memory for weights", weights, host, "host", "use a smaller model")
+    if args.get("enable_hierarchical_cache") and devices:
+        fraction = float(args.get("mem_fraction_static") or 0.8)
+        pools = sum(max(0.0, fraction * device.free_bytes - weights / spec.gpus) for device in devices)
+        size = args.get("hicache_size")  # GB for each device
+        wanted = float(size) * 1e9 * spec.gpus if size else pools * float(args.get("hicache_ratio") or HICACHE_RATIO)
+        yield _fits("memory for hicache", wanted, host, "host", "lower variant.args.hicache_ratio or hicache_size")
+
+
+def gpu_rows(weights: float, devices: Sequence[gpu.Device], count: int) -> Iterator[Row]:
+    """Each device's share of the weights against the least free memory, and who else uses the devices."""
+    least = min(devices, key=lambda device: device.free_bytes)
+    if weights:
+        advice = "free the GPUs, set model.tp to more of them, or use a smaller model"
+        yield _fits("GPU memory for weights", weights / count, least.free_bytes, f"GPU {least.id}, the fullest", advice)
+    used = [
+        f"GPU {device.id}: {_process(pid)} {gib(size or 0)}"
+        for device in devices
+        for pid, size in device.processes
+        if size is None or size > OTHERS_BYTES_MAX
+    ]
+    if used:
+        advice = "others on a device slow the server down, and may take its memory; end them if they are yours"
+        yield Row("GPU processes", "; ".join(used), "none", WARN, advice)
+
+
+def _fits(check: str, wanted: float, free: float, where: str, advice: str) -> Row:
+    found, needed = f"{gib(free)} free ({where})", gib(wanted)
+    if wanted > free:
+        return Row(check, found, needed, REFUSED, advice, MACHINE)
+    tight = wanted > MEMORY_SLACK * free
+    return Row(check, found, needed, WARN if tight else OK, advice if tight else "")
+
+
+def _process(pid: int) -> str:
+    try:
+        return f"process {pid} ({psutil.Process(pid).name()})"
+    except psutil.Error:
+        return f"process {pid}"
+
+
+OF_SERVER: tuple[Callable[[ServerSpec, Place], Iterator[Row]], ...] = (_interpreter, _model, _memory)
+
+
+# --- of the machine ---
+
+
+def _port(specs: Sequence[ServerSpec], place: Place) -> Iterator[Row]:
+    if all(spec.engine == "external" for spec in specs):
+        return
+    range_text = f"a free one from {ports.PORT_FIRST} to {ports.PORT_LAST - 1}"
+    try:
+        port = ports.free_port(place.host)
+    except OSError as error:
+        yield Row("port", str(error), range_text, REFUSED, "end what listens there", MACHINE)
+        return
+    port.release()
+    yield Row("port", f"{port.number} is free", range_text, OK)
+
+
+def _shared_memory(specs: Sequence[ServerSpec], _place: Place) -> Iterator[Row]:
+    if any(spec.engine in STARTED for spec in specs) and os.path.isdir(SHM):
+        free = shutil.disk_usage(SHM).free
+        advice = "give it more: mount -o remount,size=16G /dev/shm, or docker run --shm-size=16g"
+        yield _wanted(SHM, free, SHM_BYTES_WANTED, advice)
+
+
+def _disk(_specs: Sequence[ServerSpec], place: Place) -> Iterator[Row]:
+    free = shutil.disk_usage(_existing(place.folder)).free
+    advice = "make room, or choose another folder with hydra.run.dir=... (hydra.sweep.dir=... under -m)"
+    if free < DISK_BYTES_MIN:
+        yield Row("disk for results", f"{gib(free)} free", gib(DISK_BYTES_MIN), REFUSED, advice, STORAGE)
+    else:
+        yield _wanted("disk for results", free, DISK_BYTES_WANTED, advice)
+
+
+def _existing(folder: Path) -> Path:
+    return next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+
+
+def _wanted(check: str, free: float, wanted: float, advice: str) -> Row:
+    state, more = (OK, "") if free >= wanted else (WARN, advice)
+    return Row(check, f"{gib(free)} free", gib(wanted), state, more)
+
+
+def _descriptors(specs: Sequence[ServerSpec], place: Place) -> Iterator[Row]:
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield from descriptor_rows(limit, place, any(spec.engine != "external" for spec in specs))
+
+
+def descriptor_rows(limit: int, place: Place, ours: bool) -> Iterator[Row]:
+    """The limit of open files, which each process has for itself, against the most requests at once."""
+    if place.in_flight is None or place.per_worker is None or limit == resource.RLIM_INFINITY:
+        return
+    worker, server = place.per_worker + DESCRIPTORS_SPARE, place.in_flight + DESCRIPTORS_SPARE
+    advice = "raise ulimit -n, or lower load.concurrency or load.max_in_flight"
+    needed = f"{worker} for {place.per_worker} requests of one worker"
+    if worker > limit:
+        more = f"{advice}, or use more workers (cluster.workers)"
+        yield Row("open files", f"limit {limit}", needed, REFUSED, more, CONFIGURATION)
+    elif ours and server > limit:
+        needed = f"{server} for the server's {place.in_flight} connections"
+        yield Row("open files", f"limit {limit}", needed, REFUSED, advice, CONFIGURATION)
+    else:
+        yield Row("open files", f"limit {limit}", needed, OK)
+
+
+OF_MACHINE: tuple[Callable[[Sequence[ServerSpec], Place], Iterator[Row]], ...] = (
+    _shared_memory,
+    _disk,
+    _descriptors,
+    _port,
+)
