@@ -1,6 +1,7 @@
 """The board: where workers report once a second and are told to go on or to stop, and where the window is decided.
 
-A plain class that `cluster` places in an actor. It sees no token and no row, only counts, ends of requests and Health.
+Plain classes; `cluster` places the wall in an actor. They see no token and no row, only counts, ends of requests and
+Health.
 """
 
 import time
@@ -144,3 +145,32 @@ class Board:
             rounds = [seat.beat.get("first_round_ns") for seat in self._seats.values()]
             return "ramp" if None in rounds else "window"  # in open loop there are no rounds
         return "window" if t_ns < self._window.end_ns else "drain"
+
+
+class Wall:
+    """Where the boards of one Point after another hang, each by its key; who reports to an earlier one is stopped."""
+
+    def __init__(self) -> None:
+        self._key, self._board = "", Board(Load(), 0, 0.0, True)
+
+    def hang(self, key: str, load: Load, workers: int, ramp_s: float, counted: bool) -> None:
+        """Put up the board of a Point in the place of the one before."""
+        self._key, self._board = key, Board(load, workers, ramp_s, counted)
+
+    def beat(self, key: str, beat: dict[str, Any]) -> dict[str, Any]:
+        """A worker's report to the board of its Point, see Board.beat."""
+        if key == self._key:
+            return self._board.beat(beat)
+        # A worker that is quicker than its board's hanging asks again.
+        early = beat["phase"] == "ready"
+        return {"go": early, "start_utc_ns": None, "now_utc_ns": time.time_ns(), "window": None}
+
+    def look(self, key: str) -> dict[str, Any]:
+        """The picture of the Point, see Board.look."""
+        assert key == self._key
+        return self._board.look()
+
+    def stop(self, key: str, reason: str) -> None:
+        """Stop the workers of the Point, see Board.stop."""
+        assert key == self._key
+        self._board.stop(reason)

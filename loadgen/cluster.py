@@ -7,9 +7,9 @@ pieces, so that a signal is heard within a fraction of a second.
 import contextlib
 import errno
 import os
+import secrets
 import signal
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +22,11 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")
 
 import ray
+import ray._private.node
 import ray.exceptions
-import uvloop
 
-from loadgen import cores, footprint, record, store, worker
-from loadgen.board import Board
+from loadgen import cores, duty, footprint, worker
+from loadgen.board import Wall
 from loadgen.config import Load
 from loadgen.errors import Bug, ClusterError, ConfigError, Interrupted, LoadgenError
 from loadgen.interrupt import Stop, signals
@@ -39,6 +39,13 @@ BOARD_S_MAX = 10.0  # an answer of the board; it does nothing but count
 SERVER_CALL_S_MAX = 60.0  # short questions to the server's actor; it puts its own, shorter bounds on HTTP
 MORE_FILES = "raise the limit of open files (ulimit -n), or use more workers (cluster.workers)"
 OBJECT_STORE_BYTES = 200 * 1024 * 1024  # nothing large goes through it: plans in, counts out
+BESIDE_WORKERS = 2  # processes of Ray's that a run uses: the server's actor and the board's
+# What starts programs of Ray that nothing here uses: its web pages, its reader of logs, its autoscaler. They took two
+# thirds of a start's CPU and ran beside every measurement. Private names: where one is unknown, its program starts.
+UNUSED = ("start_api_server", "start_log_monitor", "start_monitor")
+
+WALL = "loadgen:board"
+_held: Any = None  # Ray ends an actor that nobody holds
 
 
 @contextlib.contextmanager
@@ -46,15 +53,17 @@ def opened(address: str | None, workers: int = 1) -> Iterator[None]:
     """A Ray cluster for the block: this machine's own, or the one at `address`, or the one already joined.
 
     One that is started leaves a core of this machine to each of `workers`, and is gone afterwards, with its folder.
-    Raises ClusterError where it cannot be had.
+    Raises ClusterError where it cannot be had, ConfigError where this machine is too small.
     """
     if ray.is_initialized():
         yield
         return
+    if not address:
+        _refuse_too_many(workers, os.cpu_count() or 1, "this machine")
     own = cores.spared(0 if address else workers)
     with signals() as stop, own, contextlib.nullcontext() if address else footprint.folder(stop) as folder:
         try:
-            _start(address, folder)
+            _start(address, folder, workers)
             with signals():  # again, since ray.init replaces SIGTERM's handler
                 stop.check()
                 yield
@@ -63,9 +72,9 @@ def opened(address: str | None, workers: int = 1) -> Iterator[None]:
         stop.check()  # a signal that came while it ended
 
 
-def _start(address: str | None, folder: str | None) -> None:
+def _start(address: str | None, folder: str | None, workers: int) -> None:
     try:
-        _init(address, folder)
+        _init(address, folder, workers)
     except SystemExit as error:  # what Ray makes of a SIGTERM from here on
         raise Interrupted(signal.SIGTERM) from error
     except Exception as error:
@@ -82,7 +91,7 @@ def _end() -> None:
         footprint.await_gone(ours, footprint.GONE_S_MAX if whole else 0.0)
 
 
-def _init(address: str | None, folder: str | None) -> None:
+def _init(address: str | None, folder: str | None, workers: int) -> None:
     quiet: dict[str, Any] = {
         "include_dashboard": False,
         "log_to_driver": False,
@@ -98,8 +107,24 @@ def _init(address: str | None, folder: str | None) -> None:
     else:
         # The environment may name a cluster (RAY_ADDRESS); without cluster.address this machine's own is meant.
         os.environ.pop("RAY_ADDRESS", None)
-        small: dict[str, Any] = {"num_cpus": os.cpu_count(), "object_store_memory": OBJECT_STORE_BYTES}
-        ray.init(**small, _temp_dir=folder, _node_ip_address=LOOPBACK, **quiet)
+        # Ray starts a process for each CPU at once: so many as a run uses, not one for each of a large node's cores.
+        small: dict[str, Any] = {"num_cpus": workers + BESIDE_WORKERS, "object_store_memory": OBJECT_STORE_BYTES}
+        with _lean():
+            ray.init(**small, _temp_dir=folder, _node_ip_address=LOOPBACK, **quiet)
+
+
+@contextlib.contextmanager
+def _lean() -> Iterator[None]:
+    """Ray's start without the programs that no run uses."""
+    node: Any = ray._private.node.Node
+    kept = {name: getattr(node, name) for name in UNUSED if hasattr(node, name)}
+    for name in kept:
+        setattr(node, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        for name, starts in kept.items():
+            setattr(node, name, starts)
 
 
 def _packages() -> list[str]:
@@ -131,11 +156,12 @@ def require_one_node() -> None:
 
 def require_cpus(workers: int) -> None:
     """Refuse more workers than the cluster has CPUs. Raises ConfigError naming both numbers."""
-    cpus = int(ray.cluster_resources().get("CPU", 0))
+    _refuse_too_many(workers, int(ray.cluster_resources().get("CPU", 0)), "the cluster")
+
+
+def _refuse_too_many(workers: int, cpus: int, where: str) -> None:
     if workers > cpus:
-        raise ConfigError(
-            f"cluster.workers={workers} needs {workers} CPUs, the cluster has {cpus}; ask for at most {cpus}"
-        )
+        raise ConfigError(f"cluster.workers={workers} needs {workers} CPUs, {where} has {cpus}; ask for at most {cpus}")
 
 
 def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str) -> Any:
@@ -203,23 +229,26 @@ def place_server(spec: ServerSpec, folder: Path, log_name: str) -> Server:
     actor = ray.remote(ServerActor).options(
         num_cpus=0, num_gpus=spec.gpus, max_restarts=0, max_task_retries=0, max_concurrency=8
     )
-    return Server(actor.remote(spec, str(folder), LOOPBACK, log_name))
+    server = Server(actor.remote(spec, str(folder), LOOPBACK, log_name))
+    _wall()  # it starts while the server does
+    return server
 
 
 @dataclass(frozen=True)
 class Crew:
-    """The board and the workers of one Point."""
+    """The workers of one Point and the wall on which their board hangs under `key`."""
 
-    board: Any
+    key: str
+    wall: Any
     refs: list[Any]
 
     def look(self) -> dict[str, Any]:
         """The board's picture of the Point."""
-        return result(self.board.look.remote(), None, BOARD_S_MAX, "the board")
+        return result(self.wall.look.remote(self.key), None, BOARD_S_MAX, "the board")
 
     def stop(self, reason: str) -> None:
         """Have all workers stop at their next beat."""
-        result(self.board.stop.remote(reason), None, BOARD_S_MAX, "the board")
+        result(self.wall.stop.remote(self.key, reason), None, BOARD_S_MAX, "the board")
 
     def ended(self, wait_s: float) -> tuple[dict[int, dict[str, Any]], dict[int, LoadgenError], bool]:
         """Workers that returned, those lost with the reason, and whether all have ended; waits up to `wait_s`."""
@@ -235,48 +264,29 @@ class Crew:
         return returned, lost, not left
 
     def dismiss(self) -> None:
-        """End whatever is still there."""
+        """End the workers that are still there; the board stays until the next one hangs in its place."""
         for ref in self.refs:
             with contextlib.suppress(Exception):
                 ray.cancel(ref, force=True)
-        with contextlib.suppress(Exception):
-            ray.kill(self.board)
 
 
 def hire(shards: list[worker.Shard], load: Load, ramp_s: float, counted: bool, folder: Path | None) -> Crew:
-    """Start a board and one worker a shard; rows go to `folder`, or nowhere when it is None (warm-up)."""
-    board = ray.remote(Board).options(num_cpus=0, max_restarts=0).remote(load, len(shards), ramp_s, counted)
-    task, place = ray.remote(_work), str(folder) if folder else None
+    """Hang up a board and start one worker a shard; rows go to `folder`, or nowhere when it is None (warm-up)."""
+    wall, key = _wall(), secrets.token_hex(8)
+    wall.hang.remote(key, load, len(shards), ramp_s, counted)
+    task, place = ray.remote(duty.work), str(folder) if folder else None
     refs = [
-        task.options(num_cpus=1, max_retries=0, name=f"loadgen:worker {shard.worker}").remote(shard, board, place)
+        task.options(num_cpus=1, max_retries=0, name=f"loadgen:worker {shard.worker}").remote(shard, wall, key, place)
         for shard in shards
     ]
-    return Crew(board, refs)
+    return Crew(key, wall, refs)
 
 
-def _work(shard: worker.Shard, board: Any, folder: str | None) -> dict[str, Any]:
-    """A worker's whole life, in a process that Ray chose."""
-    with cores.alone(shard.worker):
-        return _drive(shard, board, folder)
-
-
-def _drive(shard: worker.Shard, board: Any, folder: str | None) -> dict[str, Any]:
-    async def tell(beat: dict[str, Any]) -> dict[str, Any]:
-        answer: dict[str, Any] = await board.beat.remote(beat)
-        return answer
-
-    if folder is None:
-        outcomes: Counter[str] = Counter()
-        done = uvloop.run(
-            worker.drive(
-                shard,
-                tell,
-                lambda rows: outcomes.update(f"{row['outcome']} {row['error'] or ''}".strip() for row in rows),
-            )
-        )
-        return {**done, "outcomes": dict(outcomes)}
-    rows = store.RowWriter(store.stream_path(Path(folder), shard.worker), record.IDENTITY + record.REQUEST)
+def _wall() -> Any:
+    """The one process for all boards of a run: one for each would start beside its measurement."""
+    global _held
     try:
-        return uvloop.run(worker.drive(shard, tell, rows.append_with_texts))
-    finally:
-        rows.close()
+        return ray.get_actor(WALL)
+    except ValueError:  # there is none yet, or none any more
+        _held = ray.remote(Wall).options(name=WALL, num_cpus=0, max_restarts=0).remote()
+        return _held

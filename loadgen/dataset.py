@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.dataset
 import pyarrow.parquet as pq
 
 from loadgen.columns import table
@@ -87,6 +86,8 @@ def read_dataset(roots: Path | Sequence[Path], name: str = REQUESTS_FILE) -> pa.
     files = [folder / name for folder in (path.parent for path in point_files(roots)) if (folder / name).exists()]
     if not files:
         return table([], {REQUESTS_FILE: REQUESTS, HEALTH_FILE: HEALTH}[name])
+    from pyarrow.dataset import dataset  # here: it brings pandas where that is installed, and no run reads a dataset
+
     with reported(files[0], "read"):
         unified = pa.unify_schemas([pq.read_schema(path) for path in files], promote_options="permissive")
-        return pa.dataset.dataset([str(path) for path in files], schema=unified).to_table()
+        return dataset([str(path) for path in files], schema=unified).to_table()

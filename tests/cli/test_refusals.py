@@ -46,6 +46,7 @@ REFUSED = [
     ([BASELINE, "workload.source=jsonl", "workload.path=a.npy"], "only JSON is read"),
     ([BASELINE, "workload.source=jsonl", "workload.path=a.pt"], "only JSON is read"),
     ([BASELINE, "output.uri='s3://x'"], "not built yet"),
+    ([BASELINE, "cluster.workers=5000", "engine=sim"], "cluster.workers=5000 needs 5000 CPUs, this machine has "),
     ([BASELINE, "resume=true"], "resume=true"),
     ([BASELINE, "hydra.run.dir=/proc/nowhere/x"], "hydra.run.dir"),
     ([BASELINE, "--experimental-rerun=x.pickle"], "--experimental-rerun"),

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from loadgen import cluster, trial
@@ -38,6 +39,14 @@ def test_two_workers_share_a_point(tmp_path: Path, capsys: pytest.CaptureFixture
     assert len(set(rows["started_at"].to_pylist())) == 1
     kinds = rows["prompt_kind"].to_pylist()
     assert all(len(set(kinds[i : i + 8])) == 8 for i in range(0, 24, 8))
+
+
+def test_ray_starts_only_what_a_run_uses() -> None:
+    """Its web pages, its reader of logs and its autoscaler would run beside every measurement."""
+    titles = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+    assert any("/raylet" in title for title in titles), titles
+    unused = ("dashboard/dashboard.py", "_private/log_monitor.py", "_private/monitor.py")
+    assert [title for title in titles if any(name in title for name in unused)] == []
 
 
 def test_texts_are_kept_only_when_asked(tmp_path: Path) -> None:

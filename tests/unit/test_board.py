@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loadgen.board import Board
+from loadgen.board import Board, Wall
 from loadgen.config import Load
 
 S = 1_000_000_000
@@ -119,3 +119,21 @@ def test_a_pile_is_not_waited_for() -> None:
     assert board.beat(beat(0, 10.9, sent=110, in_flight=70))["go"] is True
     assert board.beat(beat(0, 11.1, sent=115, in_flight=75))["go"] is False
     assert "piled up" in board.look()["reason"]
+
+
+def test_boards_follow_each_other_on_the_wall() -> None:
+    """Who is there before its board hangs waits; who reports to an earlier board is stopped and changes nothing."""
+    wall, ready = Wall(), {"worker": 0, "phase": "ready"}
+    waiting = wall.beat("a", ready)
+    assert (waiting["go"], waiting["start_utc_ns"]) == (True, None)
+    wall.hang("a", LOAD, 1, 0.0, True)
+    assert wall.beat("a", ready)["start_utc_ns"] is not None
+    assert wall.beat("a", beat(0, 1))["go"] is True
+    assert wall.look("a")["finished"] == 2
+    wall.hang("b", LOAD, 1, 0.0, True)
+    assert wall.beat("a", beat(0, 2))["go"] is False
+    assert (wall.look("b")["finished"], wall.look("b")["phase"]) == (0, "workers starting")
+    wall.beat("b", ready)
+    wall.stop("b", "enough")
+    assert wall.beat("b", beat(0, 1))["go"] is False
+    assert wall.look("b")["reason"] == "enough"
