@@ -14,7 +14,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from loadgen import cluster, config, engine, errors, forecast, point, preflight, prompts, report, resume, store, verdict
+from loadgen import (
+    cluster,
+    config,
+    dry,
+    engine,
+    errors,
+    forecast,
+    point,
+    preflight,
+    prompts,
+    report,
+    resume,
+    store,
+    verdict,
+)
 from loadgen.config import Config, Level
 from loadgen.errors import (
     Bug,
@@ -66,7 +80,7 @@ def run_all(collected: Collected) -> int:
         for kind in kinds.get(run.config.engine.kind, (run.config.engine.kind,))
     ]
     if any(run.config.launch.dry_run for run in runs):
-        print(report.dry_run(planned))
+        print(dry.dry_run(planned))
         return 0
     for run in runs:
         engine.require_weights(run.config, run.config.engine.kind)

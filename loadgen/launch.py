@@ -4,6 +4,7 @@ Writes launch.json and server_metrics.parquet through `store`. Knows nothing of 
 """
 
 import contextlib
+import dataclasses
 import secrets
 import subprocess
 import time
@@ -20,7 +21,7 @@ from loadgen.launched import Launched, suffix
 from loadgen.plan import WARM_UP_REQUESTS
 from loadgen.progress import Progress
 from loadgen.warm_up import warm_up
-from server.variant import ServerSpec
+from server.variant import ServerSpec, notes
 
 ACTOR_S_MAX = 10.0  # a question that it answers from memory
 STOP_S_MAX = 200.0  # the server's own drain, TERM, KILL, and the port free again
@@ -49,7 +50,9 @@ def start(
     try:
         if before:
             before(server, progress)
+        _say_what_runs(spec, None, progress)
         launched.endpoint = _ready(server, spec, progress, stop)
+        _say_what_runs(spec, launched.endpoint.get("version"), progress)
         _write(launched, conf)
         most = max((level.concurrency or 1 for level in config.levels(conf.load)), default=1)
         for warning in proven.warnings(launched, most):
@@ -62,6 +65,14 @@ def start(
             end(launched, progress)
         raise
     return launched
+
+
+def _say_what_runs(spec: ServerSpec, found: str | None, progress: Progress) -> None:
+    """Tell once what runs in a variant's place: before the start, or as soon as the installed version was `found`."""
+    known = spec.version is not None or spec.engine == "sim"
+    if known != (found is not None):
+        for note in notes(dataclasses.replace(spec, version=spec.version or found)):
+            progress.warn(note)
 
 
 def _stem(folder: Path) -> str:

@@ -22,14 +22,12 @@ from loadgen.progress import Progress
 from loadgen.verdict import INTERRUPTED, INVALID, VALID, margin
 from loadgen.words import NOTHING, clean, console, duration, figure, many, percent, simulated
 from server.spec import ServerSpec
-from server.variant import argv, shown_environment
 
-__all__ = ["Progress", "dry_run", "ending", "ledger_table", "level_table", "next_step", "plan_text", "rendered"]
+__all__ = ["Progress", "ending", "ledger_table", "level_table", "next_step", "plan_text", "rendered", "run_line"]
 
 COLOURS = {VALID: "green", INVALID: "yellow", INTERRUPTED: "yellow"}
 CACHED_SHOWN_MIN = 0.01
 IN_THE_TABLE = ("requests", "failed_share")  # rules whose numbers stand there already
-DRY_HOST, DRY_PORT = "127.0.0.1", 30000  # what SGLang would take; a real start picks a free port
 Point = Mapping[str, Any]
 
 
@@ -220,12 +218,13 @@ def plan_text(
         f", about {duration(estimate_s)} beside the start{'s' if 's' in servers[-1] else ''}" if estimate_s else least
     )
     lines = [f"plan: {servers}, {many(len(points), 'Point')}{time}; results in {root}"]
-    lines += [f"  {_planned(conf, spec)}" for conf, spec in zip(configs, specs, strict=True)]
+    lines += [f"  {run_line(conf, spec)}" for conf, spec in zip(configs, specs, strict=True)]
     speeds = {spec.sim_speed for spec in specs if spec.engine == "sim"}
     return "\n".join([*lines, *map(simulated, sorted(speeds))])
 
 
-def _planned(conf: Config, spec: ServerSpec) -> str:
+def run_line(conf: Config, spec: ServerSpec) -> str:
+    """One line: a run's choices and its levels."""
     load = conf.load
     known = [replay.resolved(load, level) for level in levels(load)]
     kind = (
@@ -237,19 +236,6 @@ def _planned(conf: Config, spec: ServerSpec) -> str:
     )
     what = (conf.variant.name, spec.engine, conf.model.name, conf.workload.name, f"block {conf.block}")
     return f"{' · '.join(what)}: {kind} {asked}"
-
-
-def dry_run(planned: Sequence[tuple[Config, ServerSpec]]) -> str:
-    """Every run with the command that would start its server; nothing is started."""
-    parts = []
-    for conf, spec in planned:
-        if spec.engine == "external":
-            command = " and ".join(f"a server that is running at {url}" for url in spec.urls)
-        else:
-            shown = [f"{name}={shlex.quote(value)}" for name, value in shown_environment(spec, []).items()]
-            command = " ".join([*shown, shlex.join(argv(spec, host=DRY_HOST, port=DRY_PORT, seed=conf.block))])
-        parts.append(f"{_planned(conf, spec)}\n  {command}")
-    return clean("\n\n".join(parts))
 
 
 def ending(

@@ -31,17 +31,17 @@ def file_of(version: str) -> Path:
 
 
 @cache
-def _composed() -> Config:
+def composed() -> Config:
     with initialize_config_module("conf", version_base="1.3"):
-        composed = compose("config", overrides=prepare(["+variant=baseline", "engine=sglang"]))
-    return parse(OmegaConf.to_container(composed, resolve=True), [])  # type: ignore[arg-type]
+        made = compose("config", overrides=prepare(["+variant=baseline", "engine=sglang"]))
+    return parse(OmegaConf.to_container(made, resolve=True), [])  # type: ignore[arg-type]
 
 
 @cache
 def spec_of(variant: str) -> ServerSpec:
     """The variant's spec, with a model's places filled in. Its file has nothing that Hydra would have to resolve."""
     chosen = OmegaConf.to_object(OmegaConf.merge(Variant, OmegaConf.load(VARIANTS / f"{variant}.yaml")))
-    spec = server_spec(replace(_composed(), variant=chosen), "sglang")
+    spec = server_spec(replace(composed(), variant=chosen), "sglang")
     args = {name: _placeless(value) for name, value in spec.args.items()}
     return replace(spec, args=args, model_path="MODEL", draft_path="DRAFT", python=("python",))
 

@@ -14,7 +14,6 @@ from loadgen import verdict
 from loadgen.config import Config, Engine, Load, Model, Variant, Workload
 from loadgen.report import (
     Progress,
-    dry_run,
     ending,
     ledger_table,
     level_of,
@@ -316,13 +315,6 @@ def test_the_plan_counts_servers_and_points() -> None:
     assert "2 server starts, 4 Points, windows of 20 s or more; results in outputs/x" in text
     assert "eagle · sim · kimi_k25 · story · block 0: concurrency 1, 16" in text
     assert "SIMULATED x10" in text
-
-
-def test_a_dry_run_shows_the_command() -> None:
-    """The whole command line with its variables, as it could be typed."""
-    text = dry_run([config("baseline")])
-    assert "SGLANG_X=1" in text
-    assert "-m server.sim" in text
 
 
 def test_the_next_step_is_a_command() -> None:

@@ -1,0 +1,47 @@
+"""What a dry run prints: for each run the command that would start its server, what runs, and what would be checked.
+
+Owns wording only. Nothing is started, asked or looked up here: neither a cluster, nor a model, nor an engine is needed.
+"""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from loadgen.config import Config, levels
+from loadgen.report import run_line
+from loadgen.words import clean
+from server.effects import watched
+from server.flags import in_words
+from server.proof import checks
+from server.spec import STARTED, ServerSpec, version_of
+from server.variant import argv, notes, resolved_args, shown_environment, spec_mode
+
+HOST, PORT = "127.0.0.1", 30000  # what SGLang would take; a real start picks a free port
+
+
+def dry_run(runs: Sequence[tuple[Config, ServerSpec]]) -> str:
+    """Every run with its command; nothing is started."""
+    return clean("\n\n".join("\n  ".join(_run(conf, spec)) for conf, spec in runs))
+
+
+def _run(conf: Config, spec: ServerSpec) -> Iterator[str]:
+    yield run_line(conf, spec)
+    if spec.engine == "external":
+        yield " and ".join(f"a server that is running at {url}" for url in spec.urls)
+    else:
+        shown = [f"{name}={shlex.quote(value)}" for name, value in shown_environment(spec, []).items()]
+        yield " ".join([*shown, shlex.join(argv(spec, host=HOST, port=PORT, seed=conf.block))])
+        yield from (f"note: {note}" for note in notes(spec))
+        yield f"runs: {_meant(spec)}"
+    most = max((level.concurrency or 1 for level in levels(conf.load)), default=1)
+    yield "checked in /server_info: " + ", ".join(f"{flag} = {value}" for flag, value in checks(spec, most))
+    if spec.engine != "external" and (flags := watched(spec)):
+        yield "its log is held against: " + ", ".join(flags)
+
+
+def _meant(spec: ServerSpec) -> str:
+    """Engine, version and how it speculates; of which version the flags are where none was named."""
+    mode = spec_mode(resolved_args(spec), spec.env, spec.version or spec.since)
+    words = f"{spec.engine} {spec.version or in_words(version_of(spec))}, spec_mode {mode}"
+    if spec.version is None and spec.engine in STARTED:
+        words += "; engine.version is not set: a start reads the installed one, whose flags are then passed"
+    return words
