@@ -21,7 +21,6 @@ from loadgen.loads import check_load
 NAME = re.compile(r"[a-z0-9_]+")
 SHIPPED_WORKLOADS = ("diverse", "fixed_prompt", "random", "shared_prefix", "multi_turn")
 NOT_BUILT = {
-    "audit": "audits are not built yet; leave audit out",
     "cluster.clean": "cleaning up after other runs is not built yet; leave cluster.clean=false",
     "output.uri": "other file systems are not built yet; leave output.uri out, results go to the run's folder",
     "slo.ttft_p99_ms": "objectives are not judged yet; leave slo out",
@@ -181,6 +180,13 @@ def _check_flags(config: Config) -> None:
 
 
 def _check_rest(config: Config) -> None:
+    if config.audit is not None:
+        choice(config, "audit", ("outputs",))
+        if config.workload.temperature != 0:
+            raise ConfigError(
+                f"audit=outputs with workload.temperature={config.workload.temperature}: drawn answers differ anyway; "
+                "set workload.temperature=0"
+            )
     number(config, "block", 0, 2**31 - 1)
     number(config, "cluster.workers", 1, 10_000)
     number(config, "slo.ttft_p99_ms", 0, math.inf, above=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from loadgen import (
+    audit,
     cluster,
     config,
     dry,
@@ -84,6 +85,7 @@ def run_all(collected: Collected) -> int:
         return 0
     for run in runs:
         engine.require_weights(run.config, run.config.engine.kind)
+    audit.require_baseline([run.config for run in runs])
     if len({run.config.cluster.address for run in runs}) > 1:
         raise ConfigError("cluster.address differs between the runs of one command; give one")
     asks = [prompts.Asking(found, prompts.digest(run.config, found)) for run, found in zip(runs, texts, strict=True)]
@@ -175,6 +177,8 @@ def measure(
         finally:
             grid.servers.end(progress)
     planned = sum(len(config.levels(run.config.load)) for run in runs)
+    if runs[0].config.audit:
+        grid.audit(results)
     print(report.ending(resume.points(root), resume.newest(root), root, command, planned), file=results)
     return errors.worst([*grid.codes, *grid.servers.codes])
 
@@ -233,6 +237,15 @@ class Grid:
                 raise
             self._keep(run, level, done, code, progress)
             self.stop.check()
+
+    def audit(self, results: TextIO) -> None:
+        """Hold the answers of all variants beside the baseline's; a difference, or nothing to hold, is exit code 6."""
+        try:
+            text, code = audit.outputs(self.root)
+        except LoadgenError as error:
+            text, code = f"audit: {error}", audit.DIFFERENT_EXIT
+        print(f"{text}\n", file=results)
+        self.codes.append(code)
 
     def _keep(self, run: Run, level: Level, done: dict[str, Any], code: int, progress: Progress) -> None:
         judged = done["verdict"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from loadgen import cluster
 from loadgen.window import Measured
-from server import effects, proof
+from server import effects, proof, vllm
 from server.variant import ServerSpec, parse_version, spec_mode
 
 
@@ -56,6 +56,8 @@ class Launched:
     @property
     def spec_mode(self) -> str:
         """What the variant means on this engine version."""
+        if self.spec.engine == "vllm":
+            return vllm.spec_mode(self.spec.args)
         return spec_mode(self.spec.args, self.spec.env, self.endpoint.get("version") or self.spec.version)
 
     def told_at_start(self, url: str) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadgen import replay, window
+from loadgen import ratios, replay, window
 from loadgen.config import Config, in_words, levels
 from loadgen.progress import Progress
 from loadgen.verdict import INTERRUPTED, INVALID, VALID, margin
@@ -247,6 +247,8 @@ def ending(
     if len(launches) > 1 or len(lines) > len(points):
         parts += [Text("Points of this run", style="bold"), ledger_table(lines), Text("")]
     texts = [rendered(Group(*parts), sys.stdout)] if parts else []
+    if beside := ratios.lines(points):
+        texts += [*map(clean, beside), ""]
     statuses = [line["status"] for line in lines]
     blocks = len({line["block"] for line in lines})
     return "\n".join([*texts, next_step(root, statuses, [line["variant"] for line in lines], command, blocks, planned)])

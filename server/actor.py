@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import ray
 
-from server import batches, gpu, installed, variant
+from server import batches, gpu, installed, variant, vllm
 from server.ask import Access, base_url, flush, json_of, redacted
 from server.death import death
 from server.effects import telling
@@ -26,7 +27,7 @@ from server.log import Growing, progress
 from server.outside import gone, port_of, probe
 from server.preflight import Place, look
 from server.process import Running, StartError, launch
-from server.provenance import provenance
+from server.provenance import cores_of, provenance
 from server.ready import Ready, replaced, wait_ready
 from server.spec import ServerSpec, SpecError
 from server.stop import StopReport, leftovers, stop
@@ -108,7 +109,7 @@ class ServerActor:
             "port": running.port.number,
             "pid": running.server.pid,
             "pids": [member.pid for member in running.family],
-            "cores": _cores(running.server.pid),
+            "cores": cores_of(running.server.pid),
             "seed": running.seed,
             "version": ready.server_info.get("version") or self._spec.version,
             "server_info": self._redacted(ready.server_info),
@@ -196,7 +197,8 @@ class ServerActor:
 
     def infos(self) -> dict[str, dict[str, Any] | None]:
         """What each server tells of itself now, without secrets, by its address; None where it does not."""
-        told = {url: json_of(url, "/server_info", self._access()) for url in self._urls}
+        engine, access = self._spec.engine, self._access()
+        told = {url: vllm.server_info(engine, partial(json_of, url, access=access)) for url in self._urls}
         return {url: self._redacted(info) if isinstance(info, dict) else None for url, info in told.items()}
 
     def telemetry(self) -> list[dict[str, Any]]:
@@ -226,7 +228,8 @@ class ServerActor:
 
     def flush(self) -> bool:
         """Empty each server's prefix cache and its totals of speculation; whether all did."""
-        done = [flush(url, self._access()) for url in self._urls]  # each of them, also behind one that refuses
+        path = vllm.FLUSH_PATH if self._spec.engine == "vllm" else "/flush_cache"
+        done = [flush(url, self._access(), path) for url in self._urls]  # each of them, also behind one that refuses
         return all(done)
 
     def leftovers(self) -> list[str]:
@@ -265,14 +268,6 @@ class ServerActor:
 
 def _failed(reason: str, log_tail: str = "", exit_status: int | None = None) -> dict[str, Any]:
     return {"ok": False, "reason": reason, "log_tail": log_tail, "exit": exit_status}
-
-
-def _cores(pid: int) -> list[int]:
-    """The cores that a process may use; none where it has ended."""
-    try:
-        return sorted(os.sched_getaffinity(pid))
-    except OSError:
-        return []
 
 
 def _base_environment() -> dict[str, str]:

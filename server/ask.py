@@ -129,12 +129,12 @@ def names_secret(name: str) -> bool:
     return re.split(r"[^a-z]+", name.lower())[-1] in SECRET_LAST_WORDS
 
 
-def flush(url: str, access: Access) -> bool:
+def flush(url: str, access: Access, path: str = "/flush_cache") -> bool:
     """Empty a server's prefix cache and its totals of speculation; whether it did: not while it works."""
     deadline_s = time.monotonic() + FLUSH_S_MAX
     while True:
         try:
-            status = ask(url, "/flush_cache", post=True, timeout_s=ASK_S, access=access).status
+            status = ask(url, path, post=True, timeout_s=ASK_S, access=access).status
         except OSError:
             return False
         if status != 400 or time.monotonic() > deadline_s:

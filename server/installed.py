@@ -17,7 +17,7 @@ from server import variant
 from server.rules import check
 from server.spec import ServerSpec, SpecError, parse_version
 
-PACKAGES = {"sglang": "sglang"}  # engine -> the distribution whose version is the engine's
+PACKAGES = {"sglang": "sglang", "vllm": "vllm"}  # engine -> the distribution whose version is the engine's
 READ_S_MAX = 60.0  # an interpreter answers within 0.1 s, a container within seconds; a cold network disk takes longer
 
 # Ends with 3 where there is no such distribution, so that it cannot be taken for an interpreter's own failure.

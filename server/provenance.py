@@ -52,6 +52,14 @@ def provenance(gpus: Sequence[str] | None = None) -> dict[str, Any]:
     }
 
 
+def cores_of(pid: int) -> list[int]:
+    """The cores that a process may use; none where it has ended."""
+    try:
+        return sorted(os.sched_getaffinity(pid))
+    except OSError:
+        return []
+
+
 def packages() -> dict[str, str]:
     """Versions of the packages that can change a result, those that are installed."""
     found = {}

@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
-from server import ports
+from server import ports, vllm
 from server.ask import Answer, ask
 from server.death import death, failure_of, hang_of
 from server.log import is_up, tail
@@ -131,7 +131,7 @@ def _prove(running: Running) -> Ready:
     if not ports.listens([member.pid for member in family(running)], number):
         raise Stranger(f"port {number} is answered by {ports.listener(number)}, not by the server that was started")
     _get(running, "/health", HEALTH_S)
-    info = _get(running, "/server_info", INFO_S).json()
+    info = vllm.server_info(running.spec.engine, lambda path: _get(running, path, INFO_S).json())
     _check_seed(running, info)
     model_id = _model_id(running)
     _generate(running, model_id or running.spec.model_name)

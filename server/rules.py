@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from server import vllm
 from server.flags import OLDEST, Version, in_words, missing_in
 from server.spec import (
     CHAIN_OR_TREE,
@@ -24,7 +25,7 @@ from server.spec import (
     version_of,
 )
 
-ENGINES = ("sglang", "sim", "external")
+ENGINES = ("sglang", "vllm", "sim", "external")
 
 # Flags that are given to the server by us, and where their value comes from.
 OURS = {
@@ -54,6 +55,9 @@ def check(spec: ServerSpec) -> None:
     for name, text in spec.env.items():
         _check_variable(name, text)
     if spec.engine == "external":
+        return
+    if spec.engine == "vllm":
+        vllm.check(spec)
         return
     args, version = resolved_args(spec), version_of(spec)
     reasons = (rule(args, spec.env, version) for rule in RULES)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from server import vllm
 from server.nearest import notes
 from server.proof import Contradiction, contradictions, contradictions_of_all
 from server.rules import check
@@ -60,6 +61,8 @@ def argv(spec: ServerSpec, *, host: str, port: int, seed: int, nccl_port: int | 
 
     SpecError for an engine that is not ours to start.
     """
+    if spec.engine == "vllm":
+        return [*interpreter(spec), *vllm.words(spec, host=host, port=port, seed=seed)]
     if spec.engine not in PROGRAMS:
         raise SpecError(f"engine.kind={spec.engine} is not started by loadgen, so it has no command line")
     args = resolved_args(spec)
@@ -84,6 +87,8 @@ def interpreter(spec: ServerSpec) -> list[str]:
 
 def _own_variables(spec: ServerSpec) -> dict[str, str]:
     """The variant's environment as its version reads it: one that is gone would only be warned of."""
+    if spec.engine == "vllm":
+        return vllm.environment(spec.env)
     gone = spec.engine in PROGRAMS and version_of(spec) >= SPEC_V2_GONE_FIRST
     return {name: text for name, text in spec.env.items() if not (gone and name == SPEC_V2)}
 
@@ -131,6 +136,8 @@ def missing_keys(spec: ServerSpec) -> list[str]:
     """Configuration keys that a real start of this server needs and does not have."""
     if spec.engine == "external":
         return [] if spec.urls else ["engine.url"]
+    if spec.engine == "vllm":
+        return vllm.missing_keys(spec)
     if spec.engine != "sglang":
         return []
     needs_draft = DRAFT_PLACEHOLDER in resolved_args(spec).values()

@@ -43,7 +43,7 @@ PURE = {
             "energy",
         ]
     ),
-    *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity", "batches"]),
+    *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity", "batches", "vllm"]),
     *(f"server.{name}" for name in ["flags", "nearest"]),
 }
 IMPURE = {"ray", "aiohttp", "pyarrow", "hydra", "time", "os"}

@@ -233,7 +233,7 @@ def test_missing_keys(spec: ServerSpec, keys: list[str]) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"engine": "tgi"}, "set it to one of sglang, sim, external"),
+        ({"engine": "tgi"}, "set it to one of sglang, vllm, sim, external"),
         ({"args": TREE, "env": V2}, "set variant.env.SGLANG_ENABLE_SPEC_V2='0', or speculative_eagle_topk=1"),
         ({"args": TREE, "env": {"SGLANG_ENABLE_SPEC_V2": "True"}, "version": "0.5.10.post1"}, "up to 0.5.10"),
         ({"args": {"speculative_algorithm": "EAGLE", "speculative_eagle_topk": 1}}, "set that one too"),
