@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -147,6 +147,16 @@ def outputs(roots: Path | Sequence[Path]) -> tuple[str, int]:
     found = compare(table.select(known).to_pylist())
     different = any(one.different for one in found)
     return rendered(told(found), sys.stdout), DIFFERENT_EXIT if different else 0
+
+
+def at_end(root: Path, results: TextIO) -> int:
+    """Print the audit of a command's folder to `results`; its exit code, 6 also where there is nothing to compare."""
+    try:
+        text, code = outputs(root)
+    except LoadgenError as error:
+        text, code = f"audit: {error}", DIFFERENT_EXIT
+    print(f"{text}\n", file=results)
+    return code
 
 
 def main(arguments: Sequence[str]) -> int:

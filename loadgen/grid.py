@@ -178,7 +178,7 @@ def measure(
             grid.servers.end(progress)
     planned = sum(len(config.levels(run.config.load)) for run in runs)
     if runs[0].config.audit:
-        grid.audit(results)
+        grid.codes.append(audit.at_end(root, results))
     print(report.ending(resume.points(root), resume.newest(root), root, command, planned), file=results)
     return errors.worst([*grid.codes, *grid.servers.codes])
 
@@ -237,15 +237,6 @@ class Grid:
                 raise
             self._keep(run, level, done, code, progress)
             self.stop.check()
-
-    def audit(self, results: TextIO) -> None:
-        """Hold the answers of all variants beside the baseline's; a difference, or nothing to hold, is exit code 6."""
-        try:
-            text, code = audit.outputs(self.root)
-        except LoadgenError as error:
-            text, code = f"audit: {error}", audit.DIFFERENT_EXIT
-        print(f"{text}\n", file=results)
-        self.codes.append(code)
 
     def _keep(self, run: Run, level: Level, done: dict[str, Any], code: int, progress: Progress) -> None:
         judged = done["verdict"]
