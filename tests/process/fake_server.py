@@ -3,7 +3,8 @@
 say: lines to print · exit: end at once with this status · env: print these variables · ignore_term · grandchild,
 escaped: fork one (in the group / in a session of its own, both ignore TERM) · bind: false never binds · seed: tell
 this one · health_503_s, generation_503_s: refuse for so long after the start · titled: fork a child with an engine's
-title · tokens: that a generation yields · die_after_s · pids: file to write all pids to · port: bind another one
+title · tokens: that a generation yields · info: more for /server_info · die_after_s · pids: file to write all pids
+to · port: bind another one
 """
 
 import argparse
@@ -81,6 +82,7 @@ class Handler(BaseHTTPRequestHandler):
                 "api_key": "canary",
                 "launch_command": "x --api-key canary",
             }
+            told |= FAKE.get("info", {})
             self.answer(200, {**told, "authorization_seen": self.headers.get("Authorization")})
         elif self.path == "/v1/models":
             self.answer(200, {"data": [{"id": "fake-model"}]})

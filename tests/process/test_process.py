@@ -1,5 +1,6 @@
 """Launch, proof, death and stop of real server processes."""
 
+import dataclasses
 import os
 import signal
 import socket
@@ -15,7 +16,8 @@ from fakes import eventually, is_gone, pids_in
 from server import log, ports, process, ready
 from server.death import death
 from server.process import Running, StartError, launch
-from server.ready import Ready, wait_ready
+from server.proof import contradictions
+from server.ready import Ready, replaced, wait_ready
 from server.spec import ServerSpec
 from server.stop import leftovers, stop
 
@@ -48,6 +50,35 @@ def test_a_wrong_seed_is_another_server(spec: Specs, started: Start) -> None:
     """A server that tells another seed than this launch gave is refused at once."""
     with pytest.raises(StartError, match="another server than ours answers: /server_info shows random_seed 5"):
         prove(started(spec(seed=5)))
+
+
+@pytest.mark.parametrize(
+    ("told", "flag"),
+    [
+        ({"speculative_algorithm": "EAGLE3"}, "speculative_algorithm"),
+        ({"max_running_requests": 48}, "max_running_requests"),
+        ({"attention_backend": "fa3"}, "attention_backend"),
+        ({"version": "0.5.23", "flashinfer_allreduce_fusion_backend": "auto"}, "flashinfer_allreduce_fusion_backend"),
+    ],
+)
+def test_a_server_that_resolved_otherwise_is_found_out(
+    spec: Specs, started: Start, told: dict[str, object], flag: str
+) -> None:
+    """It is ready, for it is ours and generates, and what it tells contradicts its variant."""
+    proven = prove(started(spec(info=told)))
+    wrong, quiet = contradictions(proven.running.spec, proven.server_info, 100)
+    assert [one.flag for one in wrong] == [flag]
+    assert quiet
+
+
+def test_a_port_that_is_taken_over_is_noticed(spec: Specs, started: Start) -> None:
+    """A server of ours that lives on while its port is answered by somebody else is not the one that was proven."""
+    running = prove(started(spec())).running
+    assert replaced(running) is None
+    other = started(spec(port=(taken := ports.free_port("127.0.0.1")).number))
+    eventually(lambda: ports.answers("127.0.0.1", taken.number))
+    moved = dataclasses.replace(running, port=taken)
+    assert f"answered by process {other.server.pid}" in (replaced(moved) or "")
 
 
 def test_an_impostor_on_the_port_is_not_ready(spec: Specs, started: Start, monkeypatch: pytest.MonkeyPatch) -> None:
