@@ -11,7 +11,8 @@ from typing import Any
 from loadgen.errors import ServerError
 from loadgen.launched import Launched
 from server import effects, identity
-from server.proof import CAP, Contradiction, contradictions_of_all
+from server.claims import CAP
+from server.proof import Contradiction, contradictions_of_all
 
 INFO_S_MAX = 20.0  # /server_info of a busy server
 ALIVE_S_MAX = 10.0  # answered from memory

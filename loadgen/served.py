@@ -15,7 +15,7 @@ from loadgen.counters import Series, Span, by_series, counted
 from loadgen.launched import Launched
 from loadgen.series import tokens_between, whole_run_span
 from loadgen.window import Window
-from server.proof import running_cap
+from server.claims import running_cap
 from server.variant import ServerSpec, parse_version
 
 CACHE_UNTOLD_LAST = (0, 5, 9)  # until here SGLang tells 0 cached tokens of every request under speculation

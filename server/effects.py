@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from server.proof import FUSION_NEW, FUSION_NEW_FIRST, FUSION_OLD, Contradiction, asked_fusion
+from server.claims import FUSION_NEW, FUSION_NEW_FIRST, FUSION_OLD, asked_fusion
+from server.proof import Contradiction
 from server.spec import ServerSpec, parse_version, resolved_args, spec_mode
 
 LINE_CHARACTERS_MAX = 240

@@ -6,7 +6,8 @@ Pure. For a server of ours its process and seed say it; of another one only what
 from collections.abc import Mapping
 from typing import Any
 
-from server.proof import CAP, DECISIVE, OFF, SHARED, Contradiction
+from server.claims import CAP, DECISIVE, OFF, SHARED
+from server.proof import Contradiction
 
 Info = Mapping[str, Any]
 

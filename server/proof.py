@@ -1,13 +1,14 @@
 """Whether a server is the one that was asked for, judged by what it tells about itself in /server_info.
 
-Pure. One table of claims serves the check and the list of what will be checked. What a server does not tell is "not
-proven", which is another thing than a contradiction.
+Pure. One table of claims (server.claims) serves the check and the list of what will be checked. What a server does not
+tell is "not proven", which is another thing than a contradiction.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+<<<<<<< HEAD
 from server import vllm
 from server.spec import VERSION_DEFAULT, ServerSpec, algorithm, parse_version, resolved_args, spec_mode
 
@@ -43,6 +44,10 @@ OFF: dict[str, Any] = {
 # These spread the experts over all devices, whatever ep_size says.
 SPREADING = ("deepep", "deepep_v2", "mooncake", "mori")
 ABSENT: Any = object()
+=======
+from server.claims import ABSENT, DECISIVE, Info, claims
+from server.spec import ServerSpec
+>>>>>>> b77d393 (What a variant claims is a module of its own; flags that a real 0.5.23 moves into a structure are read there, and its resolved arguments are a test)
 
 
 @dataclass(frozen=True)
@@ -53,24 +58,6 @@ class Contradiction:
     asked: Any
     told: Any
     advice: str = ""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a variant says of its server: a flag, the value asked for, where it is told, and whether a value agrees.
-
-    `advice` is what to do where it does not. `quiet`: an old version may not know the flag, so that its silence says
-    nothing. `ours`: false for what a server of ours can only have decided by itself, alike for every variant on that
-    machine.
-    """
-
-    flag: str
-    asked: Any
-    told: Callable[[Info], Any]
-    holds: Callable[[Any], bool]
-    advice: str = ""
-    quiet: bool = False
-    ours: bool = True
 
 
 def contradictions(
@@ -132,6 +119,7 @@ def _held(
         elif not claim.holds(told):
             (wrong if claim.ours else noted).append(Contradiction(claim.flag, claim.asked, told, claim.advice))
     return wrong, noted, quiet
+<<<<<<< HEAD
 
 
 def claims(spec: ServerSpec, max_concurrency: int, version: str | None) -> Iterator[Claim]:
@@ -297,3 +285,5 @@ RULES: tuple[Callable[[ServerSpec, Args], Iterator[Claim]], ...] = (
     _rest,
     _off,
 )
+=======
+>>>>>>> b77d393 (What a variant claims is a module of its own; flags that a real 0.5.23 moves into a structure are read there, and its resolved arguments are a test)

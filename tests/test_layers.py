@@ -44,7 +44,7 @@ PURE = {
         ]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity", "batches", "vllm"]),
-    *(f"server.{name}" for name in ["flags", "nearest"]),
+    *(f"server.{name}" for name in ["claims", "flags", "nearest"]),
 }
 IMPURE = {"ray", "aiohttp", "pyarrow", "hydra", "time", "os"}
 ONLY_IN = {

@@ -265,6 +265,64 @@ def test_a_switch_that_nobody_asked_for(flag: str) -> None:
     assert contradictions(outside, told, 1)[0] == [Contradiction(flag, off, SWITCHES[flag])]
 
 
+# What a real 0.5.23 resolved on a CPU, as its log and /server_info gave it, cut to what matters here.
+CPU_ARGS = {
+    "device": "cpu",
+    "dtype": "float32",
+    "sampling_backend": "pytorch",
+    "disable_overlap_schedule": True,
+    "attention_backend": None,
+    "prefill_attention_backend": "intel_amx",
+    "decode_attention_backend": "intel_amx",
+    "cuda_graph_max_bs": 32,
+    "max_total_tokens": 32768,
+    "mem_fraction_static": 0.3,
+}
+CPU_TOLD = {
+    "version": "0.5.23",
+    "served_model_name": "tiny",
+    "device": "cpu",
+    "dtype": "float32",
+    "sampling_backend": "pytorch",
+    "mem_fraction_static": 0.3,
+    "max_running_requests": 256,
+    "max_total_tokens": 32768,
+    "page_size": 1,
+    "disable_radix_cache": True,
+    "disable_overlap_schedule": True,
+    "tp_size": 1,
+    "attention_backend": "torch_native",
+    "decode_attention_backend": "intel_amx",
+    "prefill_attention_backend": "intel_amx",
+    "cuda_graph_config": {"decode": {"backend": "full", "max_bs": 32}, "prefill": {"backend": "disabled"}},
+    "cuda_graph_max_bs_decode": None,
+    "disable_custom_all_reduce": False,
+    "enable_torch_symm_mem": False,
+    "enable_flashinfer_allreduce_fusion": False,
+    "flashinfer_allreduce_fusion_backend": None,
+    "speculative_algorithm": "EAGLE",
+    "speculative_draft_model_path": "/m/eagle",
+    "speculative_num_steps": 3,
+    "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 4,
+    "speculative_adaptive": False,
+    "moe_a2a_backend": "none",
+    "internal_states": [{"effective_max_running_requests_per_dp": 256, "speculative_num_steps": 3}],
+}
+
+
+def test_a_real_server_proves_itself() -> None:
+    """What SGLang itself made of our flags contradicts nothing; moved into a structure, a flag is read there."""
+    chain = {**CHAIN, "speculative_algorithm": "EAGLE"}
+    spec = ServerSpec(
+        "sglang", "v", {**CPU_ARGS, **chain}, model_name="tiny", draft_path="/m/eagle", version="0.5.23", tp=1
+    )
+    assert contradictions(spec, CPU_TOLD, 8) == ([], [])
+    larger = replace(spec, args={**spec.args, "cuda_graph_max_bs": 64})
+    assert contradictions(larger, CPU_TOLD, 8)[0] == [Contradiction("cuda_graph_max_bs_decode", 64, 32)]
+    assert contradictions(spec, {**CPU_TOLD, "cuda_graph_config": None}, 8) == ([], ["cuda_graph_max_bs_decode"])
+
+
 def test_experts_are_spread_over_all_devices() -> None:
     """deepep forces ep_size to the number of devices, which is what must be told."""
     spec = replace(BASELINE, args={"moe_a2a_backend": "deepep", "deepep_mode": "auto"})
