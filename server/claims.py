@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from server import vllm
 from server.spec import VERSION_DEFAULT, ServerSpec, algorithm, parse_version, resolved_args, spec_mode
 
 Info = Mapping[str, Any]
@@ -71,6 +72,9 @@ def claims(spec: ServerSpec, max_concurrency: int, version: str | None) -> Itera
         yield Claim(
             "version", asked, lambda info: info.get("version") or ABSENT, lambda v: parse_version(str(v)) == same
         )
+    if spec.engine == "vllm":
+        yield from (_plain(flag, asked) for flag, asked in vllm.asked(spec))
+        return
     meant = replace(spec, version=spec.version or version or spec.since)
     args = resolved_args(meant)
     for rule in RULES:
