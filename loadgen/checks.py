@@ -96,7 +96,9 @@ def _check_engine(config: Config) -> None:
     choice(config, "engine.kind", ("auto", "sglang", "vllm", "sim", "external"))
     choice(config, "engine.api", ("chat", "completions", "generate"))
     number(config, "engine.sim_speed", 0, 100_000, above=True)
-    number(config, "engine.ready_s_max", 0, 86_400, above=True)
+    for name in ("ready_s_max", "warm_up_s_max", "hang_s_max"):
+        number(config, f"engine.{name}", 0, 86_400, above=True)
+    number(config, "engine.stop_s_max", 0, 120)  # a guard kills then, whatever it was told
     _check_version("engine.version", engine.version)
     _check_python("engine.python", engine.python)
     _check_cores(engine.cores)

@@ -43,6 +43,9 @@ class Engine:
     api_key_env: str | None = None
     ca_file: str | None = None
     ready_s_max: float = 3600.0
+    warm_up_s_max: float = 600.0
+    hang_s_max: float = 120.0
+    stop_s_max: float = 30.0
 
 
 @dataclass

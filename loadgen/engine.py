@@ -39,6 +39,8 @@ def server_spec(conf: Config, kind: str) -> ServerSpec:
         ca_file=_absolute(conf.engine.ca_file),
         api_key_env=conf.engine.api_key_env,
         ready_s_max=conf.engine.ready_s_max,
+        hang_s_max=conf.engine.hang_s_max,
+        stop_s_max=conf.engine.stop_s_max,
         urls=urls(conf.engine),
         cores=tuple(conf.engine.cores or ()),
     )

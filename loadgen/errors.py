@@ -13,7 +13,7 @@ LoadgenError
 """
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class LoadgenError(Exception):
@@ -27,13 +27,13 @@ class ConfigError(LoadgenError):
 
 
 class ServerError(LoadgenError):
-    """`log_tail`: the last lines of the server's log, where there are some."""
+    """`log_tail`: the last lines of the server's log, where there are some; `left`: what it left on its node."""
 
     exit_code = 3
 
-    def __init__(self, text: str, log_tail: str = "") -> None:
+    def __init__(self, text: str, log_tail: str = "", left: Sequence[str] = ()) -> None:
         super().__init__(text)
-        self.log_tail = log_tail
+        self.log_tail, self.left = log_tail, tuple(left)
 
 
 class ClusterError(LoadgenError):

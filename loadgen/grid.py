@@ -219,7 +219,7 @@ class Grid:
                 self._ledger(run, level, judged.exit_code, verdict.as_json(judged))
                 raise
             except (ServerError, ClusterError, ConfigError, Bug) as error:
-                progress.warn(f"{run.config.variant.name}: {error}{_indented(error)}")
+                progress.warn(f"{run.config.variant.name}: {error}{_set_in(getattr(error, 'log_tail', ''))}")
                 for left in levels[place:]:
                     self._fail(run, left, error)
                 return
@@ -241,15 +241,21 @@ class Grid:
     def _keep(self, run: Run, level: Level, done: dict[str, Any], code: int, progress: Progress) -> None:
         judged = done["verdict"]
         for reason in judged["reasons"]:
-            progress.line(f"{judged['status']} at {level.words}: {_words(reason)}")
+            advice = f"; {reason['advice']}" if judged["status"] == verdict.FAILED else ""
+            tail = _set_in(reason.get("log_tail", ""))
+            progress.line(f"{judged['status']} at {level.words}: {_words(reason)}{advice}{tail}")
         self._ledger(run, level, code, judged, done["point_id"], (done["summary"] or {}).get("output_tokens_per_s"))
-        if judged["status"] == verdict.FAILED:
-            self.servers.end(progress)  # whatever state it is in, the next Point starts with a fresh one
+        # Whatever state the server is in, the next Point starts with a fresh one.
+        if judged["status"] == verdict.FAILED and code == ServerError.exit_code:
+            self.servers.lost(progress)
+        elif judged["status"] == verdict.FAILED:
+            self.servers.end(progress)
 
     def _fail(self, run: Run, level: Level, error: LoadgenError) -> None:
         """A Point that could not even be begun: a ledger line and no folder."""
         rule = {2: "configuration", 3: "server", 4: "cluster", 5: "storage"}.get(error.exit_code, "bug")
-        judged = {"status": verdict.FAILED, "reasons": [{"rule": rule, "measured": str(error)}]}
+        tail = getattr(error, "log_tail", "")
+        judged = {"status": verdict.FAILED, "reasons": [{"rule": rule, "measured": str(error), "log_tail": tail}]}
         self._ledger(run, level, error.exit_code, judged)
 
     def _line(self, run: Run, level: Level) -> dict[str, Any]:
@@ -280,15 +286,17 @@ class Grid:
             "point_id": point_id,
             "status": judged["status"],
             "reason": "; ".join(map(_words, judged["reasons"])) or None,
+            "advice": "; ".join(filter(None, (reason.get("advice") for reason in judged["reasons"]))) or None,
+            "log_tail": "\n".join(filter(None, (reason.get("log_tail") for reason in judged["reasons"]))) or None,
             "exit_code": code,
             "output_tokens_per_s": output_tokens_per_s,
         }
         store.append_line(self.root / store.LEDGER, line)
 
 
-def _indented(error: LoadgenError) -> str:
-    """The log's tail that came with an error, each line set in."""
-    return "".join(f"\n    {line}" for line in getattr(error, "log_tail", "").splitlines())
+def _set_in(log_tail: str) -> str:
+    """The end of a log, each line set in, below the line that it belongs to."""
+    return "".join(f"\n    {line}" for line in log_tail.splitlines())
 
 
 def _words(reason: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ from loadgen.warm_up import warm_up
 from server.variant import ServerSpec, notes
 
 ACTOR_S_MAX = 10.0  # a question that it answers from memory
-STOP_S_MAX = 200.0  # the server's own drain, TERM, KILL, and the port free again
+STOP_S_MAX = 170.0  # after the server's own drain: KILL, ports and device memory free again
 PLACED_S_MAX = 60.0  # GPUs that others hold do not come free by waiting
 START_SLACK_S = 30.0  # the actor itself ends the wait at ready_s_max; this is for the call
 PROBE_S_MAX = 30.0  # an external server answers the actor within 10 s or counts as not there
@@ -60,9 +60,12 @@ def start(
         progress.phase(f"{spec.variant}: {WARM_UP_REQUESTS} warm-up requests")
         launched.warm_up_s = warm_up(launched, conf, stop)
         proven.require_alive(launched)
-    except BaseException:
+    except BaseException as error:
+        left: tuple[str, ...] = ()
         with contextlib.suppress(StorageError):  # what ended the start is the one to tell
-            end(launched, progress)
+            left = end(launched, progress)
+        if isinstance(error, ServerError):
+            error.left = left
         raise
     return launched
 
@@ -160,29 +163,28 @@ def git_commit() -> str | None:
     return told.stdout.strip() or None
 
 
-def end(launched: Launched, progress: Progress) -> bool:
-    """Stop the server and keep its metrics; whether all of it is gone. Never raises for a server already gone.
+def end(launched: Launched, progress: Progress) -> tuple[str, ...]:
+    """Stop the server and keep its metrics; what is left of it, in words. Never raises for a server already gone.
 
     Raises StorageError, after the stop, when the metrics could not be written.
     """
     ours = launched.spec.engine != "external"
     progress.phase(f"{launched.spec.variant}: {'stopping the server' if ours else 'done'}")
-    clean, not_kept = False, None
+    not_kept, left = None, ()
     try:
         try:
             collect(launched)
         except StorageError as error:
             not_kept = error  # a full disk must not keep the server alive
-        stopped = launched.server.ask("stop", wait_s_max=STOP_S_MAX)
-        clean = bool(stopped["clean"])
-        if not clean:
-            progress.warn(f"left behind by {launched.spec.variant}: {', '.join(stopped['left'])}")
+        left = tuple(launched.server.ask("stop", wait_s_max=STOP_S_MAX + launched.spec.stop_s_max)["left"])
+        if left:
+            progress.warn(f"left behind by {launched.spec.variant}: {', '.join(left)}")
     except ClusterError as error:
         progress.warn(f"the server's actor could not stop it ({error}); its guard ends it")
     launched.server.end()
     if not_kept:
         raise not_kept
-    return clean
+    return left
 
 
 def collect(launched: Launched) -> None:

@@ -22,6 +22,7 @@ class Finding:
     advice: str
     at_least: bool = False  # the limit is the least, not the most
     note: str = ""  # follows the limit
+    log_tail: str = ""  # the last lines of the log of a server that failed
 
 
 def text(measure: Measure, unit: str) -> str:
@@ -50,6 +51,9 @@ SHOWN_AS = {
     "in_step": "streams in step",
     "gc_pause_max": "GC pause max",
     "overload": "requests piled up",
+    "server_died": "server died:",
+    "server_hung": "server hung:",
+    "worker_lost": "worker lost:",
 }
 
 

@@ -20,10 +20,8 @@ from loadgen.interrupt import Stop
 from loadgen.launched import Launched
 from loadgen.progress import Progress
 from loadgen.verdict import Verdict
-from loadgen.watch import Watch, observe
+from loadgen.watch import Watch, hang_after_s, observe
 from loadgen.window import Measured, Window
-
-HANG_SLACK_S = 5.0  # the requests' own deadlines come first, so that their rows tell why
 
 
 def measure(
@@ -50,10 +48,9 @@ def measure(
     flushed = bool(launched.server.ask("flush", stop=stop))
     log_start = served.before(launched)
     cell = Cell(launched, conf, level, place, identity, expected, prompts.turns(found), flushed, log_start)
-    hang_s_max = max(conf.load.first_token_s_max, conf.load.stall_s_max) + HANG_SLACK_S
     crew = cluster.hire(shards_of(cell, found), conf.load, cell.ramp_s, cell.counted, place)
     try:
-        watch = observe(crew, launched, _shower(cell, ladder, progress), stop, hang_s_max)
+        watch = observe(crew, launched, _shower(cell, ladder, progress), stop, hang_after_s(conf))
     finally:
         crew.dismiss()
     return _conclude(cell, watch)

@@ -15,6 +15,8 @@ from loadgen.launched import Launched
 from loadgen.progress import Progress
 from server.variant import ServerSpec
 
+RESTARTS_MAX = 1  # a server that died may have met a level too high for it; twice is its way
+
 
 @dataclass
 class Servers:
@@ -24,6 +26,8 @@ class Servers:
     before_first: Callable[[cluster.Server, Progress], None] | None = None  # with the first server's place; may refuse
     launched: Launched | None = None
     failed: tuple[ServerSpec, int, LoadgenError] | None = None  # the last start that failed
+    died: list[tuple[ServerSpec, int]] = field(default_factory=list)  # with its block, each that died in a Point
+    left: tuple[str, ...] = ()  # what could not be cleaned up: its node is not used any more
     codes: list[int] = field(default_factory=list)
 
     def serve(self, spec: ServerSpec, conf: Config, folder: Path, progress: Progress) -> Launched:
@@ -33,22 +37,46 @@ class Servers:
         """
         if self.launched is None or (self.launched.spec, self.launched.block) != (spec, conf.block):
             self.end(progress)
-            if self.failed and self.failed[:2] == (spec, conf.block):
-                raise self.failed[2]  # the same server would fail again, after as long a wait
+            self._refuse(spec, conf.block)
             before, self.before_first = self.before_first, None
             try:
                 self.launched = launch.start(spec, conf, folder, progress, self.stop, before)
             except (ServerError, ClusterError) as error:
                 self.failed = (spec, conf.block, error)
+                self.left = self.left or getattr(error, "left", ())
                 raise
         return self.launched
+
+    def _refuse(self, spec: ServerSpec, block: int) -> None:
+        """Raise the reason why this server is not started, if there is one."""
+        if self.left and spec.engine != "external":
+            dirty = f"not started: the node is not clean ({', '.join(self.left)})"
+            raise ServerError(f"{dirty}; clean it, then go on with resume=true")
+        if self.failed and self.failed[:2] == (spec, block):
+            raise self.failed[2]  # the same server would fail again, after as long a wait
+        if (deaths := self.died.count((spec, block))) > RESTARTS_MAX:
+            raise ServerError(
+                f"not started again: this server has failed in {deaths} Points of block {block}; "
+                "see their reasons, then go on with resume=true"
+            )
+
+    def lost(self, progress: Progress) -> None:
+        """The running server died, or hung, in a Point: end what is left of it, and remember."""
+        if self.launched:
+            self.died.append((self.launched.spec, self.launched.block))
+        self.end(progress)
 
     def end(self, progress: Progress) -> None:
         """Stop the running server, if any, and check that it is gone."""
         launched, self.launched = self.launched, None
+        if launched is None:
+            return
         try:
-            if launched and not launch.end(launched, progress):
-                self.codes.append(ServerError.exit_code)
+            left = launch.end(launched, progress)
         except StorageError as error:
             progress.warn(f"loadgen: {error}")
             self.codes.append(error.exit_code)
+            return
+        if left:
+            self.left = left
+            self.codes.append(ServerError.exit_code)

@@ -241,9 +241,9 @@ def judge(facts: Facts) -> Verdict:
     return Verdict(VALID, (), margins)
 
 
-def failed(rule: str, measured: Measure, limit: Measure, advice: str, exit_code: int) -> Verdict:
+def failed(rule: str, measured: Measure, limit: Measure, advice: str, exit_code: int, log_tail: str = "") -> Verdict:
     """A Point that something other than its own numbers ended; `exit_code` is that of the error it belongs to."""
-    return Verdict(FAILED, (Finding(rule, measured, limit, "", False, advice),), (), exit_code)
+    return Verdict(FAILED, (Finding(rule, measured, limit, "", False, advice, log_tail=log_tail),), (), exit_code)
 
 
 def interrupted(signum: int) -> Verdict:
@@ -257,6 +257,11 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
     """What `point.json` holds under `verdict`."""
     return {
         "status": verdict.status,
-        "reasons": [asdict(finding) for finding in verdict.reasons],
-        "margins": [asdict(finding) for finding in verdict.margins],
+        "reasons": [_as_json(finding) for finding in verdict.reasons],
+        "margins": [_as_json(finding) for finding in verdict.margins],
     }
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    """A log's end only where there is one: it belongs to few findings."""
+    return {name: value for name, value in asdict(finding).items() if name != "log_tail" or value}

@@ -1,21 +1,22 @@
 """The unrecorded requests that a server gets before its first Point: they compile, fill caches, and tell a duration."""
 
 import dataclasses
-import time
+from dataclasses import asdict
 
 from loadgen import cluster, prompts, worker
 from loadgen.config import Config
-from loadgen.errors import ServerError
+from loadgen.errors import Bug, ClusterError, ConfigError, Interrupted, LoadgenError, ServerError, StorageError
 from loadgen.interrupt import Stop
 from loadgen.launched import Launched
+from loadgen.margin import margin
 from loadgen.plan import WARM_UP_REQUESTS
 from loadgen.shard import limits
-
-WARM_UP_S_MAX = 600.0
+from loadgen.verdict import Verdict
+from loadgen.watch import hang_after_s, observe
 
 
 def warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
-    """Send the unrecorded requests; their mean duration in seconds. Raises ServerError when none is answered."""
+    """Send the unrecorded requests; their mean duration in seconds. Raises LoadgenError when none is answered."""
     load = dataclasses.replace(conf.load, kind="closed", concurrency=WARM_UP_REQUESTS, requests=WARM_UP_REQUESTS)
     plan = prompts.warm_up(conf.workload, conf.block)
     shard = worker.Shard(
@@ -36,26 +37,28 @@ def warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
     )
     crew = cluster.hire([shard], load, 0.0, True, None)
     try:
-        returned = _await_crew(crew, stop)
-        look = crew.look()
+        watch = observe(crew, launched, lambda _: None, stop, hang_after_s(conf), conf.engine.warm_up_s_max)
     finally:
         crew.dismiss()
-    if look["failed"] == look["finished"]:
-        none = f"none of the {WARM_UP_REQUESTS} warm-up requests was answered ({returned})"
+    if watch.failed:
+        raise _error(watch.failed, stop)
+    if watch.board["failed"] == watch.board["finished"]:
+        returned = watch.returned[0]
+        answers = returned.get("outcomes") or returned["reason"]
+        none = f"none of the {WARM_UP_REQUESTS} warm-up requests was answered ({answers})"
         ours = launched.spec.engine != "external"
         where = f"read server{launched.stem}.log" if ours else "see engine.url, engine.api and engine.api_key_env"
         raise ServerError(f"{none}; {where}")
-    return float(look["duration_s"])
+    return float(watch.board["duration_s"])
 
 
-def _await_crew(crew: cluster.Crew, stop: Stop) -> str:
-    deadline = time.monotonic() + WARM_UP_S_MAX
-    while True:
-        returned, lost, over = crew.ended(cluster.POLL_S)
-        if lost:
-            raise lost[0]
-        if over:
-            return str(returned[0].get("outcomes") or returned[0]["reason"])
-        stop.check()
-        if time.monotonic() > deadline:
-            raise ServerError(f"the warm-up did not end within {WARM_UP_S_MAX:g} s")
+def _error(failed: Verdict, stop: Stop) -> LoadgenError:
+    """What ended the warm-up, as the error that it is."""
+    if stop.signum is not None:
+        return Interrupted(stop.signum)
+    (reason,) = failed.reasons
+    words = f"the warm-up failed: {margin(asdict(reason))}; {reason.advice}"
+    if failed.exit_code == ServerError.exit_code:
+        return ServerError(words, reason.log_tail)
+    kinds = {kind.exit_code: kind for kind in (ConfigError, ClusterError, StorageError)}
+    return kinds.get(failed.exit_code, Bug)(words)

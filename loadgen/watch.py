@@ -1,18 +1,21 @@
 """Watching a Point while its workers run: what ends it before its time, and what was seen until then."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from loadgen import cluster, verdict
+from loadgen.config import Config
 from loadgen.errors import ClusterError, LoadgenError, ServerError
 from loadgen.interrupt import Stop
 from loadgen.launched import Launched
 from loadgen.verdict import Verdict
 
 LOOK_S = 0.25  # how often the driver looks at the board
-SERVER_LOOK_S = 1.0  # how often it asks whether the server lives: a death is known within two seconds
+SERVER_LOOK_S = 0.5  # how often it asks whether the server lives: its death ends the Point within two seconds
+HANG_SLACK_S = 5.0  # the requests' own deadlines come first, so that their rows tell why
 SILENCE_S_MAX = 6.0  # a worker beats once a second; five missing beats are a lost worker
 WORKERS_START_S_MAX = 60.0  # processes and imports on a busy machine
 END_S_MAX = 12.0  # from the word to stop until all rows are written
@@ -31,16 +34,24 @@ class Watch:
     died_ns: int | None = None  # nanoseconds since the Point began
 
 
+def hang_after_s(conf: Config) -> float:
+    """Seconds without a token of any stream, while requests are in flight, after which the server hangs."""
+    load = conf.load
+    return min(conf.engine.hang_s_max, max(load.first_token_s_max, load.stall_s_max) + HANG_SLACK_S)
+
+
 def observe(
     crew: cluster.Crew,
     launched: Launched,
     show: Callable[[Mapping[str, Any]], None],
     stop: Stop,
     hang_s_max: float,
+    limit_s: float = math.inf,
 ) -> Watch:
     """Look at the board until all workers have returned; end the Point on a signal, a dead server or a lost worker.
 
-    `hang_s_max`: no stream has read a byte for so long means that the server hangs.
+    `hang_s_max`: no stream has read a byte for so long means that the server hangs, whatever its /health says.
+    `limit_s`: so many seconds for all of it, where it is the warm-up.
     """
     watch = Watch({}, [])
     read, read_s = 0, time.monotonic()
@@ -57,9 +68,9 @@ def observe(
             watch.failed = _server_failed(watch, launched)
         if watch.board["reads"] != read or not watch.board["in_flight"]:
             read, read_s = watch.board["reads"], now
-        watch.failed = (
-            watch.failed or _ended_by(watch.board, lost, now - begun, stop) or _hung(now - read_s, hang_s_max)
-        )
+        if watch.failed is None:
+            ended = _ended_by(watch.board, lost, now - begun, stop) or _late(now - begun, limit_s)
+            watch.failed = ended or (_hung(watch, launched, now - read_s) if now - read_s > hang_s_max else None)
         if watch.failed and not watch.board["reason"]:
             crew.stop(watch.failed.reasons[0].rule)
         if watch.board["reason"] and deadline is None:
@@ -72,13 +83,12 @@ def observe(
             return watch
 
 
-def _hung(silent_s: float, hang_s_max: float) -> Verdict | None:
+def _hung(watch: Watch, launched: Launched, silent_s: float) -> Verdict:
     """Each of a level's requests timing out in turn would hold a hung server's Point for hours."""
-    if silent_s <= hang_s_max:
-        return None
-    advice = "the server takes requests and answers none; read its log, then run again"
-    told = f"no stream has read anything for {silent_s:.0f} s"
-    return verdict.failed("server_hung", told, None, advice, ServerError.exit_code)
+    seen = launched.server.ask("symptoms", wait_s_max=ANSWER_S_MAX * len(launched.endpoint["urls"]))
+    flying = f"{watch.board['in_flight']} requests in flight"
+    told = f"no stream has read anything for {silent_s:.0f} s, {flying} ({seen['kind']}; {'; '.join(seen['seen'])})"
+    return _server_verdict("server_hung", told, launched, seen)
 
 
 def _server_failed(watch: Watch, launched: Launched) -> Verdict | None:
@@ -86,9 +96,22 @@ def _server_failed(watch: Watch, launched: Launched) -> Verdict | None:
     if look["alive"]:
         return None
     watch.died_ns = watch.board["t_ns"]
+    return _server_verdict("server_died", look["reason"], launched, look)
+
+
+def _server_verdict(rule: str, told: str, launched: Launched, seen: Mapping[str, Any]) -> Verdict:
+    """FAILED, with the advice of the failure's class and the end of the server's log."""
     ours = launched.spec.engine != "external"
-    advice = f"read the end of server{launched.stem}.log" if ours else "look at that server, then run again"
-    return verdict.failed("server_died", look["reason"], None, advice, ServerError.exit_code)
+    read = f"read the end of server{launched.stem}.log" if ours else "look at that server, then run again"
+    advice = f"{seen['advice']}; {read}" if seen.get("advice") else read
+    return verdict.failed(rule, told, None, advice, ServerError.exit_code, seen.get("log_tail") or "")
+
+
+def _late(since_s: float, limit_s: float) -> Verdict | None:
+    if since_s <= limit_s:
+        return None
+    advice = "look at the server's log for what it compiles, or raise engine.warm_up_s_max"
+    return verdict.failed("warm_up", f"not over after {limit_s:g} s", None, advice, ServerError.exit_code)
 
 
 def _ended_by(board: Mapping[str, Any], lost: Mapping[int, LoadgenError], since_s: float, stop: Stop) -> Verdict | None:

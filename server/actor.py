@@ -21,7 +21,7 @@ import ray
 
 from server import batches, gpu, installed, variant, vllm
 from server.ask import Access, base_url, flush, json_of, redacted
-from server.death import death
+from server.death import death, failed_with, hang_of, stopped
 from server.effects import telling
 from server.log import Growing, progress
 from server.outside import gone, port_of, probe
@@ -30,7 +30,8 @@ from server.process import Running, StartError, launch
 from server.provenance import cores_of, provenance
 from server.ready import Ready, replaced, wait_ready
 from server.spec import ServerSpec, SpecError
-from server.stop import StopReport, leftovers, stop
+from server.stop import StopReport, leftovers, patience_s, stop
+from server.talk import abort, health
 from server.telemetry import Sampler
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
@@ -179,7 +180,17 @@ class ServerActor:
                 "reason": "the server is not started" if running is None else "stopped",
             }
         dead = death(running)
-        return {"alive": dead is None, "exit": dead and dead.exit, "reason": dead and dead.reason}
+        if dead is None:
+            return {"alive": True, "exit": None, "reason": None}
+        return {"alive": False, "exit": dead.exit, "reason": dead.words, **failed_with(running, dead.failure)}
+
+    def symptoms(self) -> dict[str, Any]:
+        """What can be seen of servers that live and answer nothing: health, stopped processes, class and log."""
+        seen = [health(url, self._access()) for url in self._urls]
+        running = self._running
+        if running is None:
+            return {"seen": seen, "kind": "hang", "advice": None, "log_tail": ""}
+        return {"seen": [*seen, *stopped(running)], **failed_with(running, hang_of(running))}
 
     def proof(self) -> dict[str, Any]:
         """What proves the server once more: `replaced` says why it is another one, `said` what its log tells of flags.
@@ -253,7 +264,9 @@ class ServerActor:
     def _stop_running(self) -> StopReport:
         if self._running is None:
             return StopReport(clean=True, left=())
-        return stop(self._running, memory_held=lambda: gpu.memory_held(self._gpus, self._memory_before))
+        if self._samplers and self._spec.engine != "vllm":
+            abort(self._urls[0], self._access())
+        return stop(self._running, patience_s(self._running), lambda: gpu.memory_held(self._gpus, self._memory_before))
 
     def _key(self) -> str | None:
         return os.environ.get(self._spec.api_key_env) if self._spec.api_key_env else None

@@ -6,14 +6,17 @@ Cheap while it lives: some reads of /proc. It must not know of HTTP or of Ray.
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from server import failures, guard, oom
 from server.failures import Failure
-from server.log import end_of
+from server.log import end_of, tail
 from server.process import Member, Running, family, read_json
 
 # What follows a crash in the log is long: a traceback of every rank.
 SEARCHED_BYTES = 256 * 1024
+LAST_LINES = 10
+CHILD_ADVICE = "a process of the engine died without a word: see dmesg, and who else works here"
 HANG_ADVICE = "the engine lives and answers nothing: look at its processes (py-spy dump), then start it again"
 
 
@@ -36,7 +39,10 @@ def death(running: Running) -> Death | None:
     ended = _ended(running)
     if ended is None:
         return None
-    return Death(*ended, failure_of(running, ended[0]))
+    failure = failure_of(running, ended[0])
+    if failure is None and ended[0] is None:
+        failure = Failure("child_died", "", CHILD_ADVICE)
+    return Death(*ended, failure)
 
 
 def failure_of(running: Running, exit_status: int | None) -> Failure | None:
@@ -47,6 +53,15 @@ def failure_of(running: Running, exit_status: int | None) -> Failure | None:
 def hang_of(running: Running) -> Failure:
     """The class of a server that lives and does nothing: what its log tells of it, or that it says nothing."""
     return failure_of(running, None) or Failure("hang", "", HANG_ADVICE)
+
+
+def failed_with(running: Running, failure: Failure | None) -> dict[str, Any]:
+    """The class of a failure with its advice, and the end of the log."""
+    return {
+        "kind": failure.kind if failure else None,
+        "advice": failure.advice if failure else None,
+        "log_tail": tail(running.log, LAST_LINES),
+    }
 
 
 def stopped(running: Running) -> list[str]:

@@ -35,8 +35,9 @@ MILESTONES = (
     ("Graph capturing finished", "engine built"),
     ("Application startup complete", "port bound"),
 )
-# After the first of these an engine means to answer.
-UP = ("The server is fired up and ready to roll!", "Application startup complete")
+# After this an engine means to answer. SGLang's front end completes its startup before its own warm-up.
+FIRED_UP = "The server is fired up and ready to roll!"
+UP = {"vllm": "Application startup complete"}
 
 
 def progress(log: Path) -> str:
@@ -48,10 +49,9 @@ def progress(log: Path) -> str:
     return f"{known}; no new line for {quiet_s:.0f} s" if quiet_s > QUIET_S else known
 
 
-def is_up(log: Path) -> bool:
+def is_up(log: Path, engine: str) -> bool:
     """Whether the engine has said that it answers now."""
-    text = end_of(log)
-    return any(line in text for line in UP)
+    return UP.get(engine, FIRED_UP) in end_of(log)
 
 
 def _quiet_s(log: Path) -> float:

@@ -85,10 +85,11 @@ def _family(host: str) -> socket.AddressFamily:
 
 def listens(pids: list[int], port: int) -> bool:
     """Whether one of the processes owns a listening socket on the port."""
-    return any(port in _listening(pid) for pid in pids)
+    return any(port in listening(pid) for pid in pids)
 
 
-def _listening(pid: int) -> set[int]:
+def listening(pid: int) -> set[int]:
+    """The ports on which a process listens; none for one that is gone, or not ours to see."""
     try:
         connections = psutil.Process(pid).net_connections(kind="tcp")
     except psutil.Error:

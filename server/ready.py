@@ -96,7 +96,7 @@ class Patience:
         if self.cancelled():
             raise StartError("the start was cancelled", tail(running.log))
         now_s, hang_s = time.monotonic(), running.spec.hang_s_max
-        if self.up_s is None and is_up(running.log):
+        if self.up_s is None and is_up(running.log, running.spec.engine):
             self.up_s = now_s
         if self.up_s is not None and now_s - self.up_s > hang_s:
             reason = f"it calls itself ready and generates nothing for {hang_s:g} s (engine.hang_s_max): {doubt}"

@@ -9,15 +9,16 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from server import guard, ports
-from server.process import STATE_PREFIX, Member, Running, family, read_json, title
+from server.death import death
+from server.process import STATE_PREFIX, TAG, Member, Running, environment_of, family, pids, read_json, strays, title
 
-# SGLang drains on TERM without an end of its own; it gets this long before KILL.
-TERM_S = 30.0
+# What is left of a server whose engine has died has nothing to drain.
+DEAD_TERM_S = 5.0
 # After KILL: the guard waits up to guard.KILL_S_MAX for processes to vanish, and then says which did not.
 GONE_S_MAX = guard.KILL_S_MAX + 5.0
 PORT_S_MAX = 10.0
@@ -34,21 +35,34 @@ class StopReport:
     left: tuple[str, ...]
 
 
-def stop(running: Running, term_s: float = TERM_S, memory_held: Callable[[], list[str]] = list) -> StopReport:
+def patience_s(running: Running) -> float:
+    """How long after TERM the server may take: as its spec says, less where its engine has died."""
+    return running.spec.stop_s_max if death(running) is None else min(DEAD_TERM_S, running.spec.stop_s_max)
+
+
+def stop(running: Running, term_s: float, memory_held: Callable[[], list[str]] = list) -> StopReport:
     """Stop the server: TERM, KILL after `term_s`, then every process ever seen of it; and say what is still there.
 
+    SGLang drains on TERM without an end of its own: requests under way are better aborted before.
     `memory_held` waits for the devices and names those that keep the server's memory. A second call finds nothing.
     """
-    members = {member.pid: member for member in (*running.family, *family(running))}.values()
+    members = {member.pid: member for member in (*running.family, *family(running))}
+    heard = _heard(running, [pid for pid, member in members.items() if member.lives()])
     _order(running, guard.ORDER_TERM)
     if not _wait(lambda: _is_swept(running), term_s):
         _order(running, guard.ORDER_KILL)
         _wait(lambda: _is_swept(running), GONE_S_MAX)
     _dismiss_guard(running)
-    left = [*_kill(members), *_port_held(running), *memory_held()]
+    left = [*_kill(running, members.values()), *_ports_held(running, heard), *memory_held()]
     for port in (running.port, running.nccl_port):
         port.release()
     return StopReport(clean=not left, left=tuple(left))
+
+
+def _heard(running: Running, pids: Collection[int]) -> list[int]:
+    """The ports that are the server's: the two it was given, and those on which a process of it listens."""
+    given = (running.port.number, running.nccl_port.number)
+    return [*given, *(set().union(*map(ports.listening, pids)) - {*given})]
 
 
 def _order(running: Running, order: bytes) -> None:
@@ -69,12 +83,19 @@ def _dismiss_guard(running: Running) -> None:
     shutil.rmtree(running.state, ignore_errors=True)
 
 
-def _kill(members: Collection[Member]) -> list[str]:
-    """Kill what survived its guard, and name what does not go."""
-    for member in members:
-        _signal(member, signal.SIGKILL)
-    _wait(lambda: not any(member.lives() for member in members), GONE_S_MAX)
-    return [f"process {member.pid} ({member.title}) is still alive" for member in members if member.lives()]
+def _kill(running: Running, members: Collection[Member]) -> list[str]:
+    """Kill what survived its guard, and name what does not go.
+
+    Whoever left the family unseen, because the guard was killed, still carries the launch's tag.
+    """
+    deadline_s = time.monotonic() + GONE_S_MAX
+    while living := {member.pid: member for member in (*strays(running.state), *filter(Member.lives, members))}:
+        if time.monotonic() > deadline_s:
+            return [f"process {pid} ({member.title}) is still alive" for pid, member in sorted(living.items())]
+        for member in living.values():
+            _signal(member, signal.SIGKILL)
+        time.sleep(POLL_S)
+    return []
 
 
 def _signal(member: Member, number: int) -> None:
@@ -83,11 +104,15 @@ def _signal(member: Member, number: int) -> None:
             os.kill(member.pid, number)
 
 
-def _port_held(running: Running) -> list[str]:
-    number = running.port.number
-    if _wait(lambda: ports.can_bind(running.host, number), PORT_S_MAX):
-        return []
-    return [f"port {number} is still held by {ports.listener(number)}"]
+def _ports_held(running: Running, numbers: Sequence[int]) -> list[str]:
+    """Wait for the ports to be free; those that are not, with who holds them."""
+    deadline_s = time.monotonic() + PORT_S_MAX
+    held = list(numbers)
+    while (held := [number for number in held if not ports.can_bind(running.host, number)]) and (
+        time.monotonic() < deadline_s
+    ):
+        time.sleep(POLL_S)
+    return [f"port {number} is still held by {ports.listener(number)}" for number in held]
 
 
 def _wait(done: Callable[[], bool], limit_s: float) -> bool:
@@ -101,18 +126,31 @@ def _wait(done: Callable[[], bool], limit_s: float) -> bool:
 
 
 def leftovers() -> list[str]:
-    """Servers of earlier runs on this machine that no guard watches, in words; files without a process are removed."""
-    found = []
+    """Processes of earlier runs' servers that no guard watches, in words; files without a process are removed."""
+    found = {member.pid: member for member in _unguarded()}
     for state in Path(tempfile.gettempdir()).glob(f"{STATE_PREFIX}*"):
         facts = read_json(state / "server.json")
         if facts and guard.start_ticks(facts["guard"]) is not None:
             continue
-        if facts and Member(facts["pid"], facts["started"] or 0, "").lives():
-            pid = facts["pid"]
-            found.append(f"process {pid} ({title(pid)}) is a server of an earlier run; end it with: kill -9 {pid}")
+        if facts and (server := Member(facts["pid"], facts["started"] or 0, title(facts["pid"]))).lives():
+            found[server.pid] = server
         elif facts or _age_s(state) > EMPTY_STATE_S:
             shutil.rmtree(state, ignore_errors=True)
-    return sorted(found)
+    told = [f"process {pid} ({found[pid].title}) is of a server of an earlier run" for pid in sorted(found)]
+    return [f"{words}; end it with: kill -9 {pid}" for words, pid in zip(told, sorted(found), strict=True)]
+
+
+def _unguarded() -> Iterator[Member]:
+    """Processes with a launch's tag whose guard is gone: its folder is, or the process that it names."""
+    for pid in pids():
+        marks = [entry for entry in environment_of(pid) if entry.startswith(TAG.encode() + b"=")]
+        state = Path(os.fsdecode(marks[0].partition(b"=")[2])) if marks else None
+        if state is None or (started := guard.start_ticks(pid)) is None:
+            continue
+        facts = read_json(state / "server.json")
+        # A guard that starts has written nothing yet.
+        if guard.start_ticks(facts["guard"]) is None if facts else not state.exists():
+            yield Member(pid, started, title(pid))
 
 
 def _age_s(path: Path) -> float:

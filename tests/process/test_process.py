@@ -191,7 +191,7 @@ def test_stop_finds_the_family_without_its_guard(spec: Specs, tmp_path: Path) ->
 def test_stop_names_what_is_left(spec: Specs, tmp_path: Path) -> None:
     """A device that keeps its memory makes a stop that is not clean, in words."""
     running = launch(spec(), tmp_path / "out", "127.0.0.1")
-    report = stop(running, memory_held=lambda: ["GPU 0 still has 60.0 GiB in use"])
+    report = stop(running, 1.0, memory_held=lambda: ["GPU 0 still has 60.0 GiB in use"])
     assert (report.clean, report.left) == (False, ("GPU 0 still has 60.0 GiB in use",))
 
 
