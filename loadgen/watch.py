@@ -59,7 +59,9 @@ def observe(
     deadline: float | None = None
     while True:
         watch.returned, lost, over = crew.ended(LOOK_S)
-        watch.board = crew.look()
+        if (board := _look(crew, watch.board, time.monotonic() - begun)) is None:
+            continue
+        watch.board = board
         watch.health += watch.board["health"]
         show(watch.board)
         now = time.monotonic()
@@ -81,6 +83,16 @@ def observe(
             late = f"not all workers returned within {END_S_MAX:g} s of the end"
             watch.failed = watch.failed or verdict.failed("worker_lost", late, None, OVERLOADED, ClusterError.exit_code)
             return watch
+
+
+def _look(crew: cluster.Crew, known: Mapping[str, Any], since_s: float) -> dict[str, Any] | None:
+    """The board's picture; None while its process starts, which takes long on a busy machine."""
+    try:
+        return crew.look()
+    except ClusterError:
+        if known or since_s > WORKERS_START_S_MAX:
+            raise
+        return None
 
 
 def _hung(watch: Watch, launched: Launched, silent_s: float) -> Verdict:
