@@ -68,6 +68,7 @@ def identity_of(launched: Launched, conf: Config, level: Level, folder: Path, as
         "rate": replay.resolved(conf.load, level).rate,
         "point_id": launched.point_id(folder.name),
         "launch_id": launched.id,
+        "stack": launched.must_match.get("hash"),
         "started_at": None,  # known when the board gives the start
     }
 

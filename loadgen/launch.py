@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadgen import cluster, config, proven, record, store
+from loadgen import cluster, config, proven, record, stack, store
 from loadgen.config import Config
 from loadgen.errors import ClusterError, ServerError, StorageError
 from loadgen.interrupt import Stop
@@ -21,6 +21,7 @@ from loadgen.launched import Launched, suffix
 from loadgen.plan import WARM_UP_REQUESTS
 from loadgen.progress import Progress
 from loadgen.warm_up import warm_up
+from server.ask import redacted
 from server.variant import ServerSpec, notes
 
 ACTOR_S_MAX = 10.0  # a question that it answers from memory
@@ -28,7 +29,23 @@ STOP_S_MAX = 170.0  # after the server's own drain: KILL, ports and device memor
 PLACED_S_MAX = 60.0  # GPUs that others hold do not come free by waiting
 START_SLACK_S = 30.0  # the actor itself ends the wait at ready_s_max; this is for the call
 PROBE_S_MAX = 30.0  # an external server answers the actor within 10 s or counts as not there
+PROVENANCE_S_MAX = 90.0  # the engine's interpreter tells its packages
 READY_POLL_S = 0.5
+# Of the endpoint, what launch.json shows as it is.
+TOLD = (
+    "started_at",
+    "ready_s",
+    "url",
+    "endpoints",
+    "host",
+    "pid",
+    "cores",
+    "seed",
+    "gpus",
+    "argv",
+    "env",
+    "model_id",
+)
 
 
 def start(
@@ -111,8 +128,14 @@ def _ready(server: cluster.Server, spec: ServerSpec, progress: Progress, stop: S
 
 def _write(launched: Launched, conf: Config) -> None:
     """launch.json: what was started, where, with what; no secret in it."""
-    endpoint = launched.endpoint
-    content = {
+    content = _content(launched, conf)
+    launched.must_match = content["must_match"]
+    store.write_json(launched.folder / f"launch{launched.stem}.json", content)
+
+
+def _content(launched: Launched, conf: Config) -> dict[str, Any]:
+    endpoint, told = launched.endpoint, {name: launched.endpoint.get(name) for name in TOLD}
+    content: dict[str, Any] = {
         "schema_version": record.SCHEMA_VERSION,
         "launch_id": launched.id,
         "variant": launched.spec.variant,
@@ -122,29 +145,14 @@ def _write(launched: Launched, conf: Config) -> None:
         "simulated": launched.simulated,
         "sim_speed": launched.sim_speed,
         "block": launched.block,
-        **{
-            name: endpoint.get(name)
-            for name in (
-                "started_at",
-                "ready_s",
-                "url",
-                "endpoints",
-                "host",
-                "pid",
-                "cores",
-                "seed",
-                "gpus",
-                "argv",
-                "env",
-                "model_id",
-            )
-        },
+        **told,
         "server_info": endpoint.get("server_info"),
-        "provenance": launched.server.ask("provenance"),
+        "provenance": launched.server.ask("provenance", wait_s_max=PROVENANCE_S_MAX),
         "git_commit": git_commit(),
         "config": config.as_dict(conf),
     }
-    store.write_json(launched.folder / f"launch{launched.stem}.json", content)
+    shown = {**redacted(content), "env": {name: redacted(value) for name, value in (told["env"] or {}).items()}}
+    return {**shown, "must_match": stack.must_match(stack.ingredients(shown))}
 
 
 def git_commit() -> str | None:

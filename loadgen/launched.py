@@ -29,6 +29,7 @@ class Launched:
     measured_hash: str = ""
     points: list[str] = field(default_factory=list)  # the folders' names of its Points so far
     metrics: list[dict[str, Any]] = field(default_factory=list)
+    must_match: dict[str, Any] = field(default_factory=dict)  # of launch.json
 
     def point_id(self, name: str) -> str:
         """An id for the next Point, whose folder has this name: other workloads of a grid have folders of the same."""

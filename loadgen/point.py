@@ -9,7 +9,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadgen import capacity, cluster, launch, prompts, proven, record, replay, served, store, summary, verdict, window
+from loadgen import (
+    capacity,
+    cluster,
+    launch,
+    prompts,
+    proven,
+    record,
+    replay,
+    served,
+    stack,
+    store,
+    summary,
+    verdict,
+    window,
+)
 from loadgen.cell import Cell, identity_of, load_of, shards_of
 from loadgen.columns import columns
 from loadgen.config import Config, Level
@@ -172,6 +186,9 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
         },
         "verdict": verdict.as_json(judged),
         "summary": numbers,
+        "must_match": stack.must_match(
+            {**cell.launched.must_match.get("of", {}), "workload_hash": cell.identity["workload_hash"]}
+        ),
         "files": {
             "requests": store.REQUESTS_FILE,
             "health": store.HEALTH_FILE,

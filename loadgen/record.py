@@ -68,6 +68,7 @@ IDENTITY = (
     Column("rate", "float64", "requests a second; null in closed loop"),
     Column("point_id", "string", "one measured cell"),
     Column("launch_id", "string", "one life of one server"),
+    Column("stack", "string", "hash of what must match in a comparison, the workload apart: must_match of launch.json"),
     Column("started_at", "timestamp", "when the Point began (UTC)"),
 )
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import ray
 
-from server import batches, gpu, installed, variant, vllm
+from server import batches, gpu, installed, packages, variant, vllm
 from server.ask import Access, base_url, flush, json_of, redacted
 from server.death import death, failed_with, hang_of, stopped
 from server.effects import telling
@@ -248,8 +248,8 @@ class ServerActor:
         return leftovers()
 
     def provenance(self) -> dict[str, Any]:
-        """The machine that the server runs on."""
-        return provenance(self._gpus)
+        """The machine that the server runs on, and what its engine's interpreter has installed."""
+        return {**provenance(self._gpus), "engine_packages": packages.of_engine(self._spec, _base_environment())}
 
     def stop(self) -> dict[str, Any]:
         """End the server, or its start, and say whether anything is left of it. An external server is left alone."""

@@ -7,31 +7,18 @@ import os
 import platform
 import socket
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from server import gpu
+from server import gpu, packages
 
-PACKAGES = (
-    "loadgen",
-    "ray",
-    "aiohttp",
-    "numpy",
-    "pyarrow",
-    "uvloop",
-    "hydra-core",
-    "orjson",
-    "torch",
-    "transformers",
-    "sglang",
-    "sgl-kernel",
-    "sglang-kernel",
-    "flashinfer-python",
-    "vllm",
-)
+CGROUP = Path("/sys/fs/cgroup")
+NODES = Path("/sys/devices/system/node")
+# What container runtimes leave for their children to find.
+CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
+UNLIMITED_BYTES = 1 << 60  # what cgroups of the first version say where there is no limit
 
 
 def provenance(gpus: Sequence[str] | None = None) -> dict[str, Any]:
@@ -43,11 +30,14 @@ def provenance(gpus: Sequence[str] | None = None) -> dict[str, Any]:
         "cpu_model": _cpu_model(),
         "cpu_cores": os.cpu_count(),
         "cpu_usable": len(os.sched_getaffinity(0)),
-        "cpu_governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "cpu_turbo_off": _first_line("/sys/devices/system/cpu/intel_pstate/no_turbo"),
+        "cpu_governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or None,
+        "cpu_turbo_off": _first_line("/sys/devices/system/cpu/intel_pstate/no_turbo") or None,
+        "numa_nodes": numa_nodes(),
+        "container": container(),
+        "limits": limits(),
         "memory_bytes": psutil.virtual_memory().total,
         "python": platform.python_version(),
-        "packages": packages(),
+        "packages": packages.ours(),
         **gpu.facts(gpus),
     }
 
@@ -60,15 +50,30 @@ def cores_of(pid: int) -> list[int]:
         return []
 
 
-def packages() -> dict[str, str]:
-    """Versions of the packages that can change a result, those that are installed."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+def limits(cgroup: Path = CGROUP) -> dict[str, float | int | None]:
+    """What the container, or its cgroup, allows: CPUs and bytes of memory; None where there is no limit."""
+    quota, _, period = _first_line(cgroup / "cpu.max").partition(" ")
+    if not quota:  # cgroups of the first version
+        quota, period = (_first_line(cgroup / f"cpu/cpu.cfs_{name}_us") for name in ("quota", "period"))
+    memory = _first_line(cgroup / "memory.max") or _first_line(cgroup / "memory/memory.limit_in_bytes")
+    bytes_max = int(memory) if memory.isdigit() else None
+    return {
+        "cpus": int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None,
+        "memory_bytes": bytes_max if bytes_max is not None and bytes_max < UNLIMITED_BYTES else None,
+    }
+
+
+def container() -> str | None:
+    """The kind of container that this process is in, as far as it shows; None outside one."""
+    if any(Path(file).exists() for file in CONTAINER_FILES):
+        return "container"
+    return "kubernetes" if "KUBERNETES_SERVICE_HOST" in os.environ else None
+
+
+def numa_nodes(nodes: Path = NODES) -> dict[str, str]:
+    """The cores of each memory node, as the kernel lists them: {"0": "0-31"}."""
+    found = sorted(nodes.glob("node[0-9]*"), key=lambda node: int(node.name[4:]))
+    return {node.name[4:]: _first_line(node / "cpulist") for node in found}
 
 
 def _os_name() -> str:
@@ -85,11 +90,11 @@ def _cpu_model() -> str | None:
     return platform.processor() or None
 
 
-def _first_line(path: str) -> str | None:
-    return _text(path).partition("\n")[0].strip() or None
+def _first_line(path: str | Path) -> str:
+    return _text(path).partition("\n")[0].strip()
 
 
-def _text(path: str) -> str:
+def _text(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -41,6 +41,7 @@ PURE = {
             "counters",
             "logged",
             "energy",
+            "stack",
         ]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity", "batches", "vllm"]),

@@ -13,6 +13,7 @@ from loadgen import cluster, trial
 from loadgen.__main__ import main
 from loadgen.dataset import point_files, read_dataset, read_json, read_ledger
 from loadgen.interrupt import signals
+from loadgen.stack import hash_of
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 
@@ -47,6 +48,24 @@ def test_ray_starts_only_what_a_run_uses() -> None:
     assert any("/raylet" in title for title in titles), titles
     unused = ("dashboard/dashboard.py", "_private/log_monitor.py", "_private/monitor.py")
     assert [title for title in titles if any(name in title for name in unused)] == []
+
+
+def test_what_the_server_tells_beside_its_answers(tmp_path: Path) -> None:
+    """Requests and counters agree on the accept length, the log tells of the queue, launch and rows name one stack."""
+    asked = ["+variant=eagle_topk1_v2", "engine.version=0.5.23", "load.concurrency=6", "load.requests=18"]
+    main([*TINY[1:], *asked, "++variant.args.max_running_requests=3", f"hydra.run.dir={tmp_path}/run"])
+    point, launch = read_json(tmp_path / "run/c6/point.json"), read_json(tmp_path / "run/launch.json")
+    numbers = point["summary"]
+    assert numbers["accept_source"] == "requests"
+    assert numbers["accept_length"] == pytest.approx(numbers["accept_length_counters"], rel=1e-9)
+    assert numbers["server_counters"]["point"]["generation_tokens"] == 18 * 48
+    assert (numbers["server_log"]["running_max"], numbers["server_log"]["running_cap"]) == (3, 3)
+    assert [text for text in point["caveats"] if "at most 3 of 6" in text]
+    assert (numbers["gpu"], numbers["tokens_per_joule"]) == (None, None)
+    assert set(read_dataset(tmp_path)["stack"].to_pylist()) == {launch["must_match"]["hash"]}
+    of = {**launch["must_match"]["of"], "workload_hash": point["workload_hash"]}
+    assert point["must_match"] == {"hash": hash_of(of), "of": of}
+    assert launch["provenance"]["engine_packages"]["packages"]["numpy"]
 
 
 def test_texts_are_kept_only_when_asked(tmp_path: Path) -> None:

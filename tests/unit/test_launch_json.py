@@ -1,0 +1,45 @@
+"""launch.json holds what a comparison needs and no secret, wherever one was given."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from loadgen import launch, stack
+from loadgen.config import Config, Engine, Model, Variant
+from loadgen.launched import Launched
+from server.spec import ServerSpec
+
+CANARY = "canary-5f1c"
+
+
+class Told:
+    """In place of the server's actor: what it answers when it is asked for the machine."""
+
+    def ask(self, method: str, **_: Any) -> dict[str, Any]:
+        return {"method": method, "packages": {"loadgen": "0.1.0"}, "engine_packages": {}, "hf_token": CANARY}
+
+
+def test_no_secret_reaches_launch_json() -> None:
+    """Flags, environment, resolved arguments and configuration: the entry goes or its value is hidden."""
+    endpoint = {
+        "version": "0.5.9",
+        "argv": ["python", "-m", "sglang.launch_server", "--api-key", CANARY, "--port", "1"],
+        "env": {"HF_TOKEN": "***", "SGLANG_LAUNCH": f"x --admin-api-key={CANARY} --port 1", "NCCL_ALGO": "Ring"},
+        "server_info": {"api_key": CANARY, "launch_command": f"serve --api-key '{CANARY}'", "tp_size": 8},
+        "endpoints": [{"server_info": {"admin_api_key": CANARY}}],
+    }
+    spec = ServerSpec(engine="sglang", variant="baseline")
+    launched = Launched("baseline-1", spec, 0, Told(), endpoint, Path(), "")  # type: ignore[arg-type]
+    conf = Config(
+        model=Model(name="m"),
+        engine=Engine(kind="sglang", args={"api_key": CANARY, "page_size": 1}, api_key_env="MY_KEY"),
+        variant=Variant(name="baseline", args={"admin_api_key": CANARY}),
+    )
+    content = launch._content(launched, conf)
+    assert CANARY not in json.dumps(content)
+    assert content["argv"][-4:] == ["--api-key", "***", "--port", "1"]
+    assert content["env"]["NCCL_ALGO"] == "Ring"
+    assert content["server_info"]["tp_size"] == 8
+    assert content["config"]["engine"]["api_key_env"] == "MY_KEY"
+    assert content["must_match"] == stack.must_match(stack.ingredients(content))
+    assert content["must_match"]["of"]["engine.args"] == {"page_size": 1}
