@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadgen import ratios, replay, window
+from loadgen import beside, ratios, replay, window
 from loadgen.config import Config, in_words, levels
 from loadgen.progress import Progress
 from loadgen.verdict import INTERRUPTED, INVALID, VALID, margin
@@ -26,7 +26,6 @@ from server.spec import ServerSpec
 __all__ = ["Progress", "ending", "ledger_table", "level_table", "next_step", "plan_text", "rendered", "run_line"]
 
 COLOURS = {VALID: "green", INVALID: "yellow", INTERRUPTED: "yellow"}
-CACHED_SHOWN_MIN = 0.01
 IN_THE_TABLE = ("requests", "failed_share")  # rules whose numbers stand there already
 Point = Mapping[str, Any]
 
@@ -125,9 +124,7 @@ def _notes(points: list[Point]) -> Iterable[Text]:
         yield Text(f"margins (the closest of all VALID levels): {closest}", style="dim", overflow="fold")
     for caveat in dict.fromkeys(caveat for point in points for caveat in point.get("caveats", ())):
         yield Text(clean(caveat), style="yellow", overflow="fold")
-    cached = {f"{percent(share)} at {level_of(point['load'])}": None for point in points if (share := _cached(point))}
-    if cached:
-        yield Text(f"prompt tokens found in the server's cache: {', '.join(cached)}", overflow="fold")
+    yield from (Text(line, overflow="fold") for line in beside.lines(points))
     findings = [finding for point in points for finding in point["verdict"].get("margins", ())]
     quiet = {finding["measured"] for finding in findings if finding["rule"] == "not_proven"}
     if quiet:
@@ -146,12 +143,6 @@ def reasons(point: Point) -> Iterable[Text]:
         line = Text(f"{status} at {level_of(point['load'])}: ", style=COLOURS.get(status, "red"), overflow="fold")
         advice = f": {reason['advice']}" if reason.get("advice") else ""
         yield line.append(clean(margin(reason) + advice), style="default")
-
-
-def _cached(point: Point) -> float | None:
-    """The share of prompt tokens that the server had cached, where it is worth a word."""
-    share = (point.get("summary") or {}).get("cached_share")
-    return share if share and share >= CACHED_SHOWN_MIN else None
 
 
 def _worst_margins(points: list[Point]) -> str:
