@@ -42,6 +42,7 @@ from loadgen.errors import (
 )
 from loadgen.forecast import Ladder
 from loadgen.interrupt import Stop, signals
+from loadgen.margin import in_words, set_in
 from loadgen.plan import Prompt
 from loadgen.progress import Progress
 from loadgen.replay import trace_warnings
@@ -219,7 +220,7 @@ class Grid:
                 self._ledger(run, level, judged.exit_code, verdict.as_json(judged))
                 raise
             except (ServerError, ClusterError, ConfigError, Bug) as error:
-                progress.warn(f"{run.config.variant.name}: {error}{_set_in(getattr(error, 'log_tail', ''))}")
+                progress.warn(f"{run.config.variant.name}: {error}{set_in(getattr(error, 'log_tail', ''))}")
                 for left in levels[place:]:
                     self._fail(run, left, error)
                 return
@@ -242,8 +243,8 @@ class Grid:
         judged = done["verdict"]
         for reason in judged["reasons"]:
             advice = f"; {reason['advice']}" if judged["status"] == verdict.FAILED else ""
-            tail = _set_in(reason.get("log_tail", ""))
-            progress.line(f"{judged['status']} at {level.words}: {_words(reason)}{advice}{tail}")
+            tail = set_in(reason.get("log_tail", ""))
+            progress.line(f"{judged['status']} at {level.words}: {in_words(reason)}{advice}{tail}")
         self._ledger(run, level, code, judged, done["point_id"], (done["summary"] or {}).get("output_tokens_per_s"))
         # Whatever state the server is in, the next Point starts with a fresh one.
         if judged["status"] == verdict.FAILED and code == ServerError.exit_code:
@@ -285,19 +286,10 @@ class Grid:
             **self._line(run, level),
             "point_id": point_id,
             "status": judged["status"],
-            "reason": "; ".join(map(_words, judged["reasons"])) or None,
+            "reason": "; ".join(map(in_words, judged["reasons"])) or None,
             "advice": "; ".join(filter(None, (reason.get("advice") for reason in judged["reasons"]))) or None,
             "log_tail": "\n".join(filter(None, (reason.get("log_tail") for reason in judged["reasons"]))) or None,
             "exit_code": code,
             "output_tokens_per_s": output_tokens_per_s,
         }
         store.append_line(self.root / store.LEDGER, line)
-
-
-def _set_in(log_tail: str) -> str:
-    """The end of a log, each line set in, below the line that it belongs to."""
-    return "".join(f"\n    {line}" for line in log_tail.splitlines())
-
-
-def _words(reason: dict[str, Any]) -> str:
-    return verdict.margin(reason) if "unit" in reason else f"{reason['rule']}: {reason['measured']}"

@@ -71,3 +71,13 @@ def margin(finding: Mapping[str, Any], where: str = "") -> str:
     shown_only = "; not judged" if finding.get("ok", False) is None else ""
     bound = "at least" if finding.get("at_least") else "limit" if isinstance(limit, int | float) else "asked"
     return f"{shown} ({bound} {text(limit, unit)}{finding.get('note', '')}{shown_only})"
+
+
+def in_words(reason: Mapping[str, Any]) -> str:
+    """A reason of a verdict, or of a Point that could not be begun."""
+    return margin(reason) if "unit" in reason else f"{reason['rule']}: {reason['measured']}"
+
+
+def set_in(log_tail: str) -> str:
+    """The end of a log, each line set in, below the line that it belongs to."""
+    return "".join(f"\n    {line}" for line in log_tail.splitlines())
