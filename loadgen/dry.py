@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from loadgen.config import Config, levels
 from loadgen.report import run_line
 from loadgen.words import clean
+from server import vllm
 from server.effects import watched
 from server.flags import in_words
 from server.proof import checks
@@ -40,6 +41,8 @@ def _run(conf: Config, spec: ServerSpec) -> Iterator[str]:
 
 def _meant(spec: ServerSpec) -> str:
     """Engine, version and how it speculates; of which version the flags are where none was named."""
+    if spec.engine == "vllm":
+        return f"vllm {spec.version or 'as installed'}, spec_mode {vllm.spec_mode(spec.args)}"
     mode = spec_mode(resolved_args(spec), spec.env, spec.version or spec.since)
     words = f"{spec.engine} {spec.version or in_words(version_of(spec))}, spec_mode {mode}"
     if spec.version is None and spec.engine in STARTED:

