@@ -17,6 +17,7 @@ from loadgen.series import Columns
 
 NS_PER_MS = 1e6
 DISAGREEMENT_MAX = 0.01  # beyond, requests and counters do not count the same
+UNDRAFTED_SHARE_MIN = 0.05  # the gauge shows the level before until the first decode log
 ROUNDING = 1e-6
 AVERAGES = ("server_average", "gauge")  # sources that tell of no number of steps
 
@@ -168,7 +169,7 @@ def _agreement(numbers: Mapping[str, Any]) -> str | None:
 
 def _undrafted(numbers: Mapping[str, Any]) -> str | None:
     share = numbers.get("accept_zero_steps_share")
-    if not share:
+    if not share or share < UNDRAFTED_SHARE_MIN:
         return None
     if share == 1:
         return "adaptive speculation drafted nothing (0 steps) throughout: there is no accept length"

@@ -61,6 +61,8 @@ def _gauges(settings: Settings, counters: Counters, stats: Mapping[str, Any], kv
     if settings.speculates:
         gauges["spec_accept_length"] = stats.get("accept_length", 0.0)
         gauges["spec_accept_rate"] = stats.get("accept_rate", 0.0)
+        if settings.version != "0.5.9":
+            gauges["spec_num_steps"] = stats.get("draft_steps", settings.draft_steps)
     return gauges
 
 

@@ -16,7 +16,7 @@ from server.sim import children
 from server.sim.engine import Engine, Generation, Pace, Step
 from server.sim.faults import seconds
 from server.sim.log import say
-from server.sim.settings import KV_TOKENS_DEFAULT, Settings
+from server.sim.settings import KV_TOKENS_DEFAULT, Settings, steps_at
 
 LAG_MAX_NS = 1_000_000_000  # Beyond this the machine cannot keep up: time is lost, and the log says so.
 OUTBOX_MAX = 64  # Messages the front end may be behind before the engine waits for it.
@@ -219,6 +219,7 @@ class Scheduler:
         running, queued = len(step.batch), len(self.engine.waiting)
         used = self.engine.used_tokens()
         self.stats |= {"running": running, "queued": queued, "throughput": round(throughput, 2), "used": used}
+        self.stats["draft_steps"] = steps_at(self.settings, running)
         accept = self._note_acceptance()
         say(
             f"Decode batch, #running-req: {running}, #token: {used}, token usage: {self._usage():.2f}, "
