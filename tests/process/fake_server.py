@@ -4,13 +4,17 @@ say: lines to print · exit: end at once with this status · env: print these va
 escaped: fork one (in the group / in a session of its own, both ignore TERM) · bind: false never binds · seed: tell
 this one · health_503_s, generation_503_s: refuse for so long after the start · titled: fork a child with an engine's
 title · tokens: that a generation yields · info: more for /server_info · die_after_s · pids: file to write all pids
-to · port: bind another one
+to · port: bind another one · neighbour: an escaped orphan listens on the next port · linger_s: keep the socket for
+so long after TERM · bind_nccl: listen on that port too · flood:
+print so many lines, then say_last · slow_generation_s: answer after so long · POST /fork: an escaped orphan; it
+answers the pid
 """
 
 import argparse
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -19,36 +23,40 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 FAKE = json.loads(os.environ.get("FAKE", "{}"))
 BEGAN_S = time.monotonic()
 REQUESTS: list[str] = []
+sockets: list[socket.socket] = []
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--nccl-port", type=int, default=0)
     parser.add_argument("--random-seed", type=int, default=0)
     return parser.parse_known_args()[0]
 
 
-def fork_sleeper(own_session: bool, title: str = "") -> int:
-    """A child that ignores TERM and sleeps for ever."""
+def fork_sleeper(own_session: bool, title: str = "", port: int = 0) -> int:
+    """A child that ignores TERM and sleeps for ever, listening on a port if one is given."""
     pid = os.fork()
     if pid == 0:
-        become_sleeper(own_session, title)
+        become_sleeper(own_session, title, port)
     return pid
 
 
-def become_sleeper(own_session: bool, title: str) -> None:
+def become_sleeper(own_session: bool, title: str, port: int) -> None:
     if own_session:
         os.setsid()
+    listen = f"import socket; held = socket.create_server(('127.0.0.1', {port}))\n" if port else ""
     program = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)"
+    program = listen + program
     os.execv(sys.executable, [title or sys.executable, "-I", "-S", "-c", program])
 
 
-def orphan(own_session: bool) -> int:
+def orphan(own_session: bool, port: int = 0) -> int:
     """A sleeper whose parent has ended."""
     read_end, write_end = os.pipe()
     if os.fork() == 0:
-        os.write(write_end, str(fork_sleeper(own_session)).encode())
+        os.write(write_end, str(fork_sleeper(own_session, port=port)).encode())
         os._exit(0)
     os.wait()
     return int(os.read(read_end, 20))
@@ -97,6 +105,10 @@ class Handler(BaseHTTPRequestHandler):
         REQUESTS.append(self.path)
         if self.path == "/flush_cache":
             self.answer(200, "")
+        elif self.path == "/fork":
+            self.answer(200, {"pid": orphan(own_session=True)})
+        elif FAKE.get("slow_generation_s"):
+            time.sleep(FAKE["slow_generation_s"])
         elif self.early("generation_503_s"):
             self.answer(503, {})
         else:
@@ -109,6 +121,10 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for line in FAKE.get("say", []):
         print(line, flush=True)
+    for number in range(FAKE.get("flood", 0)):
+        print(f"step {number + 1}")
+    for line in FAKE.get("say_last", []):
+        print(line, flush=True)
     for name in FAKE.get("env", []):
         print(f"{name}={os.environ.get(name)}", flush=True)
     pids = [os.getpid()]
@@ -116,6 +132,12 @@ def main() -> None:
         pids.append(orphan(own_session=False))
     if FAKE.get("escaped"):
         pids.append(orphan(own_session=True))
+    if FAKE.get("neighbour"):
+        pids.append(orphan(own_session=True, port=options.port + 1))
+    if FAKE.get("linger_s"):
+        signal.signal(signal.SIGTERM, lambda *_: (time.sleep(FAKE["linger_s"]), os._exit(0)))
+    if FAKE.get("bind_nccl"):
+        sockets.append(socket.create_server((options.host, options.nccl_port)))
     if FAKE.get("titled"):
         pids.append(fork_sleeper(own_session=False, title="sglang::scheduler_TP0"))
     if FAKE.get("pids"):

@@ -8,6 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from server import guard
+from server.process import Running
+from server.ready import Ready, wait_ready
+from server.spec import ServerSpec
+
+Specs = Callable[..., ServerSpec]
+Start = Callable[..., Running]
 
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 
@@ -19,6 +25,11 @@ def eventually(done: Callable[[], Any], limit_s: float = 30.0) -> Any:
         assert time.monotonic() < deadline_s, f"not within {limit_s} s"
         time.sleep(0.02)
     return value
+
+
+def prove(running: Running, limit_s: float = 60.0) -> Ready:
+    """Wait until it is proven ready."""
+    return wait_ready(running, time.monotonic() + limit_s, lambda: False)
 
 
 def is_gone(pid: int) -> bool:

@@ -6,38 +6,17 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fakes import eventually, is_gone, pids_in
+from fakes import Specs, Start, eventually, is_gone, pids_in, prove
 
 from server import log, ports, process, ready
 from server.death import death
-from server.process import Running, StartError, launch
+from server.process import StartError, launch
 from server.proof import contradictions
-from server.ready import Ready, replaced, wait_ready
-from server.spec import ServerSpec
+from server.ready import replaced, wait_ready
 from server.stop import leftovers, stop
-
-Specs = Callable[..., ServerSpec]
-Start = Callable[..., Running]
-
-
-def prove(running: Running, limit_s: float = 60.0) -> Ready:
-    return wait_ready(running, time.monotonic() + limit_s, lambda: False)
-
-
-def test_ready_means_proven(spec: Specs, started: Start) -> None:
-    """Ready comes only when health is 2xx and a generation yields tokens, and carries what the server tells."""
-    began_s = time.monotonic()
-    running = started(spec(health_503_s=0.5, generation_503_s=1.2))
-    proven = prove(running)
-    assert time.monotonic() - began_s > 1.2
-    assert proven.server_info["random_seed"] == running.seed
-    assert proven.model_id == "fake-model"
-    assert death(proven.running) is None
 
 
 def test_no_token_is_not_ready(spec: Specs, started: Start) -> None:
@@ -92,17 +71,6 @@ def test_an_impostor_on_the_port_is_not_ready(spec: Specs, started: Start, monke
         prove(running)
 
 
-def test_an_end_while_starting_is_told_at_once(spec: Specs, started: Start) -> None:
-    """The exit status and the last 50 lines of the log come with the error, long before the limit."""
-    running = started(spec(say=[*(f"step {n}" for n in range(100)), "CUDA out of memory"], exit=1))
-    with pytest.raises(StartError) as caught:
-        prove(running, limit_s=600)
-    assert caught.value.exit == 1
-    assert caught.value.reason == "the server ended by itself with exit status 1"
-    lines = caught.value.log_tail.splitlines()
-    assert (len(lines), lines[-1]) == (50, "CUDA out of memory")
-
-
 def test_never_ready_ends_with_the_last_doubt(spec: Specs, started: Start) -> None:
     """At the limit the error says what was missing and which key to raise."""
     with pytest.raises(StartError, match=r"nothing listens on its port yet.*engine\.ready_s_max"):
@@ -115,16 +83,6 @@ def test_a_start_can_be_cancelled(spec: Specs, started: Start) -> None:
     threading.Timer(0.3, wanted.set).start()
     with pytest.raises(StartError, match="cancelled"):
         wait_ready(started(spec(bind=False)), time.monotonic() + 600, wanted.is_set)
-
-
-def test_two_launches_at_once_share_nothing(spec: Specs, started: Start) -> None:
-    """Launched at the same time on one host: other ports, other seeds, other logs."""
-    with ThreadPoolExecutor(4) as pool:
-        launched = list(pool.map(lambda _: started(spec(bind=False)), range(4)))
-    numbers = [port.number for running in launched for port in (running.port, running.nccl_port)]
-    assert len(set(numbers)) == 8
-    assert len({running.seed for running in launched}) == 4
-    assert {running.log.name for running in launched} == {"server.log", "server_2.log", "server_3.log", "server_4.log"}
 
 
 def test_a_port_in_use_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,15 +151,6 @@ def test_stop_names_what_is_left(spec: Specs, tmp_path: Path) -> None:
     running = launch(spec(), tmp_path / "out", "127.0.0.1")
     report = stop(running, 1.0, memory_held=lambda: ["GPU 0 still has 60.0 GiB in use"])
     assert (report.clean, report.left) == (False, ("GPU 0 still has 60.0 GiB in use",))
-
-
-def test_stop_spares_strangers(spec: Specs, tmp_path: Path) -> None:
-    """A process that looks the same but is not ours lives on."""
-    ours = launch(spec(bind=False), tmp_path / "out", "127.0.0.1")
-    other = launch(spec(bind=False), tmp_path / "out", "127.0.0.1")
-    assert stop(ours, term_s=1).clean
-    assert other.server.lives()
-    assert stop(other, term_s=1).clean
 
 
 def test_leftovers_are_named(spec: Specs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
