@@ -131,7 +131,8 @@ def _prove(running: Running) -> Ready:
     if not ports.listens([member.pid for member in family(running)], number):
         raise Stranger(f"port {number} is answered by {ports.listener(number)}, not by the server that was started")
     _get(running, "/health", HEALTH_S)
-    info = vllm.server_info(running.spec.engine, lambda path: _get(running, path, INFO_S).json())
+    info_s = vllm.INFO_S_MAX if running.spec.engine == "vllm" else INFO_S
+    info = vllm.server_info(running.spec.engine, lambda path: _get(running, path, info_s).json())
     _check_seed(running, info)
     model_id = _model_id(running)
     _generate(running, model_id or running.spec.model_name)

@@ -25,6 +25,8 @@ PROGRAM = ("-m", "vllm.entrypoints.cli.main", "serve")
 # two, which is why a server of ours listens where nobody else can reach it.
 ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
 INFO_PATH = "/server_info?config_format=json"
+# With it comes what vLLM finds out about its machine by starting programs, once; asked again meanwhile it starts anew.
+INFO_S_MAX = 90.0
 VERSION_PATH = "/version"
 FLUSH_PATH = "/reset_prefix_cache"
 
