@@ -95,6 +95,8 @@ def _check_engine(config: Config) -> None:
         )
     choice(config, "engine.kind", ("auto", "sglang", "vllm", "sim", "external"))
     choice(config, "engine.api", ("chat", "completions", "generate"))
+    if (engine.kind, engine.api) == ("vllm", "generate"):
+        raise ConfigError("engine.api=generate is SGLang's and vLLM has none; use engine.api=chat or completions")
     number(config, "engine.sim_speed", 0, 100_000, above=True)
     for name in ("ready_s_max", "warm_up_s_max", "hang_s_max"):
         number(config, f"engine.{name}", 0, 86_400, above=True)

@@ -1,6 +1,7 @@
 """Answers held beside the baseline's: which questions are the same, and what is told of those answered otherwise."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import rows as made
 
 from loadgen import audit, store
 from loadgen.audit import compare, told
+from loadgen.config import Config, Variant
 from loadgen.errors import ConfigError
 from loadgen.record import REQUESTS
 from loadgen.report import rendered
@@ -75,3 +77,13 @@ def test_finished_folders_are_audited(tmp_path: Path, capsys: pytest.CaptureFixt
         store.write_json(folder / "point.json", {})
         assert audit.main([str(tmp_path)]) == code
     assert "tree answered otherwise: code-000" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("names", "refused"), [(["baseline", "ngram"], False), (["baseline"], True), (["ngram", "eagle1_chain"], True)]
+)
+def test_an_audit_needs_a_baseline_and_another(names: list[str], refused: bool) -> None:
+    """Told before the first server starts, not after the last."""
+    configs = [Config(variant=Variant(name), audit="outputs") for name in names]
+    with pytest.raises(ConfigError, match="compares variants with baseline") if refused else nullcontext():
+        audit.require_baseline(configs)
