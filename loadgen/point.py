@@ -144,7 +144,7 @@ def _judge(
         cell.level.concurrency,
         found.wrong,
         found.quiet,
-        proof_needed=launched.spec.engine in proven.TELLING,
+        proof_needed=launched.spec.engine != "external",
         sharing_meant=prompts.shares(cell.conf.workload),
         think_s=cell.conf.workload.think_s,
         capacity_events_per_s=able.events_per_s if able else None,

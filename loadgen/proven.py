@@ -16,7 +16,6 @@ from server.proof import Contradiction, contradictions_of_all
 
 INFO_S_MAX = 20.0  # /server_info of a busy server
 ALIVE_S_MAX = 10.0  # answered from memory
-TELLING = ("sglang", "sim")  # engines that tell their resolved arguments, so that silence is a failure
 
 Infos = Mapping[str, Mapping[str, Any] | None]
 
