@@ -75,8 +75,7 @@ def start(
         for warning in proven.warnings(launched, most):
             progress.warn(warning)
         progress.phase(f"{spec.variant}: {WARM_UP_REQUESTS} warm-up requests")
-        launched.warm_up_s = warm_up(launched, conf, stop)
-        proven.require_alive(launched)
+        launched.warm_up_s = _warm_up(launched, conf, stop)
     except BaseException as error:
         left: tuple[str, ...] = ()
         with contextlib.suppress(StorageError):  # what ended the start is the one to tell
@@ -85,6 +84,17 @@ def start(
             error.left = left
         raise
     return launched
+
+
+def _warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
+    """Seconds of a warm-up request; a server that ends meanwhile says more of itself than its unanswered requests."""
+    try:
+        took_s = warm_up(launched, conf, stop)
+    except ServerError:
+        proven.require_alive(launched)
+        raise
+    proven.require_alive(launched)
+    return took_s
 
 
 def _say_what_runs(spec: ServerSpec, found: str | None, progress: Progress) -> None:

@@ -63,7 +63,8 @@ def require_alive(launched: Launched) -> None:
     """Raise ServerError for a server that has ended since it called itself ready."""
     look = launched.server.ask("look", wait_s_max=ALIVE_S_MAX)
     if not look["alive"]:
-        raise ServerError(f"it was ready, and then: {look['reason']}; read server{launched.stem}.log")
+        where = "look at that server" if launched.spec.engine == "external" else f"read server{launched.stem}.log"
+        raise ServerError(f"it was ready, and then: {look['reason']}; {where}")
 
 
 def _held(

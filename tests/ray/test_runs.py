@@ -185,3 +185,15 @@ def test_what_is_missing_is_refused_before_anything_starts(tmp_path: Path, capsy
         assert "before the start" in told
         assert all(word in told for word in words), told
         assert not [*run.glob("**/server.log"), *run.glob("**/launch.json")]
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_soon_after_it_was_ready(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the warm-up, in it or in the Point: exit 3, and what killed it is told, not what followed from that."""
+    python = [f"engine.python={faulty_python(tmp_path)}", "variant.env.FAULTS=die_after:1"]
+    asked = ["load.concurrency=2", "load.requests=2000", f"hydra.run.dir={tmp_path}/run"]
+    assert main([*TINY, *python, *asked]) == 3
+    (line,) = read_ledger(tmp_path / "run/ledger.jsonl")
+    assert (line["status"], line["exit_code"]) == ("FAILED", 3)
+    assert "SIGKILL" in line["reason"], line
+    assert "warm-up requests was answered" not in capsys.readouterr().err
