@@ -4,6 +4,7 @@ Owns how a Point's time is found on the server node's clock. Knows no rules: wha
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,8 @@ def numbers(
     tokens = tokens_between(cols, *measured)
     gpu = energy.devices(series, _later(measured, begun_ns), tokens)
     per_joule = {"tokens_per_joule": gpu["tokens_per_joule"] if gpu else None}
+    if _hides_cache(cell.launched) and not summarized["cached_tokens_counters"]:
+        summarized["cached_tokens_counters"] = None
     return {**summarized, **per_joule, "gpu": gpu, "server_log": _logged(cell, infos)}
 
 
@@ -60,6 +63,8 @@ def _gpus(spec: ServerSpec, infos: Infos) -> int | None:
 def _speculation(cell: Cell, series: Sequence[Series], point_ns: Span, span_ns: Span, infos: Infos) -> Speculation:
     """What is known of speculation beside the requests' own counts; the rows of /metrics must have been collected."""
     told = counted(series, point_ns, span_ns, cell.counted)
+    if not (infos[0] or {}).get("speculative_adaptive"):
+        told = replace(told, zero_steps_share=None)  # servers without speculation show a gauge of 0 too
     average = _average(infos) if cell.flushed else None
     return Speculation(told, average, length_max(infos[0] or {}, cell.launched.spec.args, told))
 
@@ -86,12 +91,16 @@ def _average(infos: Infos) -> float | None:
 
 def with_cache_as_told(launched: Launched, cols: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The columns with `cached_tokens` unknown where this engine tells 0 whatever it found in its cache."""
-    info = launched.endpoint.get("server_info") or {}
-    old = info.get("version") is not None and parse_version(str(info["version"])) <= CACHE_UNTOLD_LAST
     told = cols["cached_tokens"].astype(np.float64)
-    if not old or not info.get("speculative_algorithm") or np.nansum(told) > 0:
+    if not _hides_cache(launched) or np.nansum(told) > 0:
         return cols
     return {**cols, "cached_tokens": np.full(len(told), np.nan)}
+
+
+def _hides_cache(launched: Launched) -> bool:
+    info = launched.endpoint.get("server_info") or {}
+    old = info.get("version") is not None and parse_version(str(info["version"])) <= CACHE_UNTOLD_LAST
+    return old and bool(info.get("speculative_algorithm"))
 
 
 def before(launched: Launched) -> int:
