@@ -83,8 +83,13 @@ def one_ray() -> Iterator[None]:
         yield
 
 
+# A start costs seconds: by default one of each way to speculate and of each dialect, the others with the slow tests.
+QUICK = ("eagle_topk4_v1", "eagle_topk1_v2", "eagle_dynamic")
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in names("variant") if name not in QUICK]
+
+
 @pytest.mark.usefixtures("one_ray")
-@pytest.mark.parametrize("name", names("variant"))
+@pytest.mark.parametrize("name", [*QUICK, *SLOW])
 def test_every_variant_runs_tiny(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each variant starts on the simulator, proves itself, serves two levels and leaves the files that are promised."""
     code = main([f"+variant={name}", *TINY, f"hydra.run.dir={tmp_path}/run"])
@@ -101,6 +106,13 @@ def test_every_variant_runs_tiny(name: str, tmp_path: Path, capsys: pytest.Captu
     rows = read_dataset(tmp_path)
     assert set(rows["variant"].to_pylist()) == {name}
     assert rows["simulated"].to_pylist() == [True] * len(rows)
+    # Speculation and version stand in every row, so that no reader takes two servers for one.
+    launch = json.loads((tmp_path / "run" / "launch.json").read_text())
+    told = {
+        (row["spec_mode"], row["engine_version"]) for row in rows.select(["spec_mode", "engine_version"]).to_pylist()
+    }
+    assert told == {(launch["spec_mode"], launch["server_info"]["version"])}
+    assert {(point["spec_mode"], point["engine_version"]) for point in points} == told
     assert pc.all(pc.equal(rows["outcome"].filter(rows["in_window"]), "ok")).as_py()
 
 
