@@ -90,6 +90,8 @@ def _alike(asked: Any, told: Any) -> bool:
     """Whether a told value is the one asked for: a switch that is off may read null, numbers may be texts."""
     if asked == "auto":
         return True  # whatever the server makes of it
+    if asked == "none" and told is None:
+        return True
     if isinstance(asked, bool) or isinstance(told, bool):
         return bool(asked) == bool(told)
     if isinstance(asked, list | tuple) and isinstance(told, list | tuple):

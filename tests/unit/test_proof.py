@@ -323,6 +323,12 @@ def test_a_real_server_proves_itself() -> None:
     assert contradictions(spec, {**CPU_TOLD, "cuda_graph_config": None}, 8) == ([], ["cuda_graph_max_bs_decode"])
 
 
+def test_none_is_none_however_it_is_spelled() -> None:
+    """No all-to-all for experts reads "none" or null by version."""
+    for spelled in ("none", None):
+        assert decided(BASELINE, info_of(BASELINE, moe_a2a_backend=spelled)) == []
+
+
 def test_experts_are_spread_over_all_devices() -> None:
     """deepep forces ep_size to the number of devices, which is what must be told."""
     spec = replace(BASELINE, args={"moe_a2a_backend": "deepep", "deepep_mode": "auto"})
