@@ -13,7 +13,7 @@ import duckdb
 import pytest
 from running import STARTED, TINY, Ended, Run, faulty_python, lines_of
 
-from loadgen.__main__ import compose, main
+from loadgen.__main__ import compose, main, variants
 from loadgen.overrides import prepare
 
 ROOT = Path(__file__).parent.parent.parent
@@ -66,7 +66,7 @@ def test_j02_a_variant_with_and_without_plus(say: Callable[..., Told]) -> None:
         assert (code, jobs(out)) == (0, runs)
     code, _, err = say("variant=nosuch")
     assert code == 2
-    assert "baseline, baseline_cache, eagle_fusion_v1, eagle_topk1_v2, eagle_topk4_v1" in err
+    assert ", ".join(variants()) in err
 
 
 def test_j03_failing_runs_in_a_sweep(cli: Callable[..., Ended], tmp_path: Path) -> None:
@@ -207,6 +207,9 @@ def test_j07_the_wheel_brings_its_configuration(tmp_path: Path) -> None:
     assert all(str(place) in path for path in where.split())
     assert "variant" in outside("-m", "loadgen", "--help")
     assert "max_tokens: 512" in outside("-m", "loadgen", "--cfg", "job", BASELINE)
+    beside = f"{place}/conf/variant/eagle_dynamic.json"
+    assert Path(beside).is_file()
+    assert f"--speculative-adaptive-config {beside}" in outside("-m", "loadgen", "+variant=eagle_dynamic", DRY)
     assert "--max-running-requests 77" in outside("-m", "loadgen", "--config-dir", "my", "+variant=mine", DRY)
 
 

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from goldens import VERSIONS, spec_of
 from released import Flag, NotThere, flags, variables
 
@@ -16,6 +17,7 @@ from server.sim.flags import VERSIONS as SIMULATED
 from server.sim.flags import build_parser
 from server.variant import ServerSpec, SpecError, argv, check, environment
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 PLACED = {"host": "127.0.0.1", "port": 30000, "seed": 7, "nccl_port": 30001}
 # Releases right before and at the version from which a flag is said to exist. 0.5.13 itself was never built for all.
@@ -75,6 +77,14 @@ def test_every_flag_that_we_pass_exists(version: str, released: dict[str, Flag])
         bad[spec.variant] = wrong(words[words.index("--model-path") :], released)
     assert len(bad) >= 10
     assert not {name: words for name, words in bad.items() if words}
+
+
+def test_every_flag_of_the_cpu_engine_exists() -> None:
+    """What all variants share there."""
+    shared = yaml.safe_load((ROOT / "conf/engine/sglang_cpu.yaml").read_text())
+    spec = ServerSpec("sglang", "baseline", shared["args"], model_path="/m", version=shared["version"])
+    words = argv(spec, **PLACED)  # type: ignore[arg-type]
+    assert wrong(words[words.index("--model-path") :], known(shared["version"])) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
