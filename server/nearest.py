@@ -31,7 +31,7 @@ def _notes(spec: ServerSpec) -> Iterator[str]:
     version, asked = version_of(spec), truth(spec.env.get(SPEC_V2))
     mode = spec_mode(spec.args, spec.env, spec.version or spec.since)
     if version > NEWEST:
-        yield f"is newer than the flags known here, which are taken to be those of {in_words(NEWEST)}"
+        yield f"is started with the flags of {in_words(NEWEST)}, the newest known here"
     named_for_it = spec.since is not None and parse_version(spec.since) > TREE_SYNC_ONLY_LAST
     if algorithm(spec.args) not in CHAIN_OR_TREE or named_for_it:
         return

@@ -163,7 +163,7 @@ def test_either_name_of_a_flag_is_passed_under_the_version_s_own(
         (replace(TOPK4_V1, version="0.5.23"), ["--disable-overlap-schedule"]),
         (replace(TOPK1_V2, version="0.5.23"), ["runs as chain_overlap without SGLANG_ENABLE_SPEC_V2"]),
         (replace(TOPK4_V1, version="0.5.23", since="0.5.13"), []),
-        (replace(BASELINE, version="0.6.0"), ["is newer than the flags known here"]),
+        (replace(BASELINE, version="0.6.0"), ["is started with the flags of 0.5.23, the newest"]),
         (ServerSpec("external", "eagle_topk4_v1", TREE, V1, version="0.5.23"), []),
     ],
 )

@@ -1,10 +1,13 @@
 """A variant as vLLM takes it, what is refused by name, and what a vLLM tells of itself."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from goldens import spec_of
 
+from loadgen.__main__ import variants
 from server import vllm
 from server.proof import Contradiction, contradictions
 from server.spec import ServerSpec, SpecError
@@ -151,3 +154,23 @@ def test_a_server_that_tells_nothing_is_not_proven(info: Any) -> None:
     wrong, quiet = contradictions(spec(NGRAM), vllm.told(info, None), 8)
     assert wrong == []
     assert set(quiet) >= {"max_running_requests", "speculative_algorithm", "enable_prefix_caching"}
+
+
+RUNS_ON_VLLM = {
+    "baseline", "baseline_cache", "eagle1_chain", "eagle_topk1_v1", "eagle_topk1_v2", "nccl_tuned", "ngram",
+    "no_custom_allreduce",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", variants())
+def test_no_shipped_variant_passes_vllm_a_flag_of_sglang(name: str) -> None:
+    """Each runs as the same question, or is refused by the flag that vLLM has not."""
+    asked, baseline = replace(spec_of(name), engine="vllm"), replace(spec_of("baseline"), engine="vllm")
+    if name not in RUNS_ON_VLLM:
+        with pytest.raises(SpecError, match="vLLM"):
+            check(asked)
+        return
+    check(asked)
+    lines = [argv(one, host="127.0.0.1", port=8, seed=7) for one in (asked, baseline)]
+    mine, common = ({word for word in line if word.startswith("--")} for line in lines)
+    assert mine - common <= {"--speculative-config", "--enable-prefix-caching", "--disable-custom-all-reduce"}
