@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,7 +67,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Running:
-    """A launched server. `family` are its processes at readiness, empty before."""
+    """A launched server. `family` are its processes at readiness, `heard` the ports they listened on; empty before."""
 
     spec: ServerSpec
     host: str
@@ -84,6 +84,7 @@ class Running:
     started_at: str
     oom_kills: Mapping[str, int]  # before the launch, by place
     family: tuple[Member, ...] = ()
+    heard: frozenset[int] = frozenset()
 
     @property
     def url(self) -> str:
@@ -218,6 +219,11 @@ def family(running: Running) -> tuple[Member, ...]:
     pids = set(guard.descendants(running.guard.pid)) if running.guard.lives() else _session(running.server.pid)
     others = [Member(pid, guard.start_ticks(pid) or 0, title(pid)) for pid in sorted(pids - {running.server.pid})]
     return (running.server, *(member for member in others if member.started))
+
+
+def heard(members: Iterable[Member]) -> frozenset[int]:
+    """The ports on which these processes listen."""
+    return frozenset().union(*(ports.listening(member.pid) for member in members if member.lives()))
 
 
 def _session(leader: int) -> set[int]:

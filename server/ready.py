@@ -17,7 +17,7 @@ from server import ports, vllm
 from server.ask import Answer, ask
 from server.death import death, failure_of, hang_of
 from server.log import is_up, tail
-from server.process import Running, StartError, family
+from server.process import Running, StartError, family, heard
 
 POLL_S = 0.1
 # SGLang's /health generates a token and takes a second or more; one that is starting answers 503 at once.
@@ -139,7 +139,8 @@ def _prove(running: Running) -> Ready:
     # A generation takes its time: a server whose port somebody else has taken has ended by now.
     if changed := replaced(running):
         raise Doubt(changed)
-    return Ready(dataclasses.replace(running, family=family(running)), info, model_id)
+    members = family(running)
+    return Ready(dataclasses.replace(running, family=members, heard=heard(members)), info, model_id)
 
 
 def replaced(running: Running) -> str | None:

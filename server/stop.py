@@ -15,7 +15,19 @@ from pathlib import Path
 
 from server import guard, ports
 from server.death import death
-from server.process import STATE_PREFIX, TAG, Member, Running, environment_of, family, pids, read_json, strays, title
+from server.process import (
+    STATE_PREFIX,
+    TAG,
+    Member,
+    Running,
+    environment_of,
+    family,
+    heard,
+    pids,
+    read_json,
+    strays,
+    title,
+)
 
 # What is left of a server whose engine has died has nothing to drain.
 DEAD_TERM_S = 5.0
@@ -47,22 +59,17 @@ def stop(running: Running, term_s: float, memory_held: Callable[[], list[str]] =
     `memory_held` waits for the devices and names those that keep the server's memory. A second call finds nothing.
     """
     members = {member.pid: member for member in (*running.family, *family(running))}
-    heard = _heard(running, [pid for pid, member in members.items() if member.lives()])
+    # Not the ports that it was given: what it never listened on somebody else may have taken.
+    numbers = sorted(running.heard | heard(members.values()))
     _order(running, guard.ORDER_TERM)
     if not _wait(lambda: _is_swept(running), term_s):
         _order(running, guard.ORDER_KILL)
         _wait(lambda: _is_swept(running), GONE_S_MAX)
     _dismiss_guard(running)
-    left = [*_kill(running, members.values()), *_ports_held(running, heard), *memory_held()]
+    left = [*_kill(running, members.values()), *_ports_held(running, numbers), *memory_held()]
     for port in (running.port, running.nccl_port):
         port.release()
     return StopReport(clean=not left, left=tuple(left))
-
-
-def _heard(running: Running, pids: Collection[int]) -> list[int]:
-    """The ports that are the server's: the two it was given, and those on which a process of it listens."""
-    given = (running.port.number, running.nccl_port.number)
-    return [*given, *(set().union(*map(ports.listening, pids)) - {*given})]
 
 
 def _order(running: Running, order: bytes) -> None:

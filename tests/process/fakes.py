@@ -1,6 +1,8 @@
 """Helpers of the tests of real processes: the fake server as an interpreter, its pids, and polling."""
 
+import contextlib
 import json
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -51,3 +53,11 @@ def fake_python(folder: Path) -> str:
     )
     path.chmod(0o755)
     return str(path)
+
+
+def seize(number: int) -> socket.socket:
+    """Listen on a port as soon as it is free, before anybody else does."""
+    while True:
+        with contextlib.suppress(OSError):
+            return socket.create_server(("127.0.0.1", number))
+        time.sleep(0.001)
