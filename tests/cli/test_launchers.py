@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 SIM = ("engine=sim", "engine.sim_speed=20", "workload.max_tokens=32")
 START_S_MAX = 60.0
-CRASH_S_MAX = 4.0  # two seconds are promised on a machine that is not busy with other tests
+CRASH_S_MAX = 10.0  # two seconds on a machine that is not busy with other tests
 GRID_S_MAX = 240.0  # eight starts
 READY_S_MAX = 20.0  # what a server that is never ready gets
 

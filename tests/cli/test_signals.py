@@ -141,7 +141,7 @@ def remove_stale(run: Run) -> None:
     assert run.ray_folders() == []
 
 
-def test_r1_a_killed_worker(start: Callable[..., Run]) -> None:
+def test_r1_i07_a_killed_worker(start: Callable[..., Run]) -> None:
     """Its Point is FAILED with its rows marked, exit 4; what Ray says of it is no result and stays off stdout."""
     run = start(BASELINE, *ENDLESS)
     await_rows(run)

@@ -95,12 +95,23 @@ def test_a_launch_from_start_to_stop(actor: Callable[..., Any], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("fake", [{}, {"ignore_term": True, "grandchild": True, "escaped": True}])
-def test_nothing_outlives_a_killed_actor(actor: Callable[..., Any], tmp_path: Path, fake: dict[str, Any]) -> None:
+def test_i01_nothing_outlives_a_killed_actor(actor: Callable[..., Any], tmp_path: Path, fake: dict[str, Any]) -> None:
     """ray.kill gives the actor no last word, and yet its server and every process of it go."""
     handle = actor(pids=str(tmp_path / "pids"), **fake)
     assert ask(handle, "start")["ok"]
     pids = pids_in(tmp_path / "pids")
     ray.kill(handle)
+    eventually(lambda: all(is_gone(pid) for pid in pids))
+
+
+def test_i01_nothing_outlives_an_actor_that_nobody_holds(cluster: None, tmp_path: Path) -> None:
+    """With its last handle gone Ray ends the actor; its server and what escaped it go too."""
+    fake = json.dumps({"pids": str(tmp_path / "pids"), "grandchild": True, "escaped": True})
+    spec = ServerSpec("sglang", "baseline", env={"FAKE": fake}, python=(fake_python(tmp_path),), ready_s_max=60.0)
+    handle = ray.remote(ServerActor).options(num_cpus=0, max_concurrency=THREADS).remote(spec, str(tmp_path / "out"))
+    assert ask(handle, "start")["ok"]
+    pids = pids_in(tmp_path / "pids")
+    del handle
     eventually(lambda: all(is_gone(pid) for pid in pids))
 
 
@@ -192,7 +203,7 @@ time.sleep(600)
 """
 
 
-def test_nothing_outlives_a_killed_driver(tmp_path: Path) -> None:
+def test_i02_nothing_outlives_a_killed_driver(tmp_path: Path) -> None:
     """Driver killed with -9: within 15 s no process of its server is left."""
     temp = tempfile.mkdtemp(prefix="lg", dir="/tmp")
     fake = json.dumps({"pids": str(tmp_path / "pids"), "grandchild": True, "escaped": True, "ignore_term": True})
