@@ -42,6 +42,7 @@ class Front:
         self.kv_tokens = int(settings.flags["max_total_tokens"] or KV_TOKENS_DEFAULT)
         self.known_kinds = {kind for table in settings.profile.accept_length.values() for kind in table}
         self.hanging = False
+        self.awaited: dict[int, Callable[[], object]] = {}  # what happens when the request with this number comes
         self.stopping = False
         self.drained = asyncio.Event()
         self.started_s = time.time()
@@ -179,6 +180,7 @@ class Front:
     def _generate(self, connection: Connection, request: Request) -> None:
         api = GENERATING[request.path]
         ordinal, self._ordinal = self._ordinal, self._ordinal + 1
+        self.awaited.get(self._ordinal, lambda: None)()
         for kind, (status, text) in REFUSALS.items():
             if faults.hits(self.settings.faults.get(kind), ordinal):
                 connection.respond(status, orjson.dumps(dialect.error_body(text, status, "ServiceUnavailable")))

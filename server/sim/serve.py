@@ -6,11 +6,11 @@ import signal
 import socket
 import time
 from contextlib import suppress
+from functools import partial
 
 import uvloop
 
 from server.sim import link
-from server.sim.faults import seconds
 from server.sim.front import Front
 from server.sim.log import say, write
 from server.sim.settings import Settings
@@ -57,12 +57,13 @@ async def _serve(settings: Settings, scheduler: socket.socket) -> int:
 
 def _arm(loop: asyncio.AbstractEventLoop, front: Front) -> None:
     """Set off the timed faults of the front end."""
-    dies_s = seconds(front.settings.faults, "die_after")
-    if dies_s is not None:
-        loop.call_later(dies_s, _die)
-    hangs_s = seconds(front.settings.faults, "hang")
-    if hangs_s is not None:
-        loop.call_later(hangs_s, lambda: setattr(front, "hanging", True))
+    for kind, strike in (("die_after", _die), ("hang", lambda: setattr(front, "hanging", True))):
+        if kind in front.settings.faults:
+            after_s, request = front.settings.faults[kind].numbers
+            if request:
+                front.awaited[int(request)] = partial(loop.call_later, after_s, strike)
+            else:
+                loop.call_later(after_s, strike)
 
 
 def _die() -> None:

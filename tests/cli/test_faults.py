@@ -8,8 +8,14 @@ from running import TINY, Ended, faulty_python
 
 def test_r4_a_server_that_stands_still_or_hangs(cli: Callable[..., Ended], tmp_path: Path) -> None:
     """Standing still for half of the time is INVALID for its silence; answering nothing more is FAILED, soon."""
-    faults = "variant.env.FAULTS=stall:1.5:3,hang:7"
-    limits = ("load.first_token_s_max=3", "load.stall_s_max=3", "load.window_s=6", "load.concurrency=4")
+    faults = "variant.env.FAULTS=stall:1:2,hang:0:30"
+    limits = (
+        "load.first_token_s_max=2.5",
+        "load.stall_s_max=2.5",
+        "load.window_s=4",
+        "load.concurrency=4",
+        "engine.hang_s_max=4",
+    )
     python = f"engine.python={faulty_python(tmp_path)}"
     ended = cli("-m", "+variant=baseline", python, faults, *TINY[:2], "workload.max_tokens=128", *limits)
     assert ended.code == 3, ended.err

@@ -71,10 +71,15 @@ def new() -> Iterator[int]:
 
 
 def call(
-    port: int, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    port: int,
+    method: str,
+    path: str,
+    body: Any = None,
+    headers: dict[str, str] | None = None,
+    wait_s: float = REPLY_S_MAX,
 ) -> tuple[int, bytes]:
     """Status and whole body of one request."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=REPLY_S_MAX)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=wait_s)
     raw = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
     try:
         connection.request(method, path, raw, headers or {})
@@ -534,7 +539,11 @@ def test_garbage_and_huge_events_keep_the_framing() -> None:
 
 
 def test_hang_accepts_and_never_answers() -> None:
-    """After the asked time the port is open, and nothing ever comes back."""
+    """After the asked time, or from the asked request on, the port is open, and nothing ever comes back."""
+    with simulator("--sim-fault hang:0:2") as port:
+        assert call(port, "POST", CHAT, {**HELLO, "max_tokens": 3})[0] == 200
+        with pytest.raises(TimeoutError):
+            call(port, "POST", CHAT, {**HELLO, "max_tokens": 90000}, wait_s=0.5)
     with simulator("--sim-fault hang:0") as port:
         with socket.create_connection(("127.0.0.1", port), timeout=REPLY_S_MAX) as sock:
             sock.settimeout(0.5)

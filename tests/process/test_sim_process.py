@@ -263,6 +263,15 @@ def test_die_after_kills_the_launcher(start: Callable[..., Simulator]) -> None:
     assert "SIGQUIT received." in one.text()
 
 
+def test_a_fault_can_wait_for_a_request(start: Callable[..., Simulator]) -> None:
+    """What is counted from a request spares those before it, however long the server has been there."""
+    one = start("--sim-fault die_after:0:3").ready()
+    assert [chat(one.port, 3)[0] for _ in range(2)] == [200, 200]
+    with pytest.raises((http.client.HTTPException, ConnectionError)):
+        chat(one.port, 90000)
+    assert one.process.wait(WAIT_S_MAX) == -signal.SIGKILL
+
+
 def test_kill_scheduler_leaves_the_front_end(start: Callable[..., Simulator]) -> None:
     """The scheduler dies by itself and the launcher lives on."""
     one = start("--sim-fault kill_scheduler:0.1").ready()

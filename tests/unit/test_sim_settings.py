@@ -131,8 +131,9 @@ def test_noise_varies_launches_and_only_by_seed() -> None:
 @pytest.mark.parametrize(
     ("text", "numbers"),
     [
-        ("die_after", (5,)),
-        ("die-after:0.5", (0.5,)),
+        ("die_after", (5, 0)),
+        ("hang:0:30", (0, 30)),
+        ("die-after:0.5", (0.5, 0)),
         ("stall:0.2:1", (0.2, 1)),
         ("503:0.25", (0.25,)),
         ("huge_event:1:2", (1, 2)),
