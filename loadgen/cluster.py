@@ -134,7 +134,8 @@ def _packages() -> list[str]:
 
 def _advice(address: str | None) -> str:
     return (
-        f"check that a Ray cluster answers at cluster.address={address}"
+        f"check that a Ray cluster answers at cluster.address={address}, and that RAY_AUTH_MODE and the token of this "
+        "shell are the cluster's"
         if address
         else "check free memory and space in /tmp"
     )
