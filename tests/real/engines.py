@@ -18,6 +18,7 @@ import prepare
 import psutil
 
 from loadgen.dataset import point_files, read_dataset
+from server import guard
 
 ROOT = Path(__file__).parent.parent.parent
 COMMAND_S_MAX = 1500.0
@@ -100,11 +101,15 @@ def of_engine(word: str = "") -> list[psutil.Process]:
 
 
 def titles() -> Iterator[tuple[psutil.Process, str]]:
-    """Engine processes with their titles. One that renamed itself is known by the libraries that it has open."""
+    """Engine processes below this one, with their titles: what others run in the same environments is not ours.
+
+    One that renamed itself is known by the libraries that it has open. Orphans come here (see conftest).
+    """
     home = str(prepare.root())
-    for process in psutil.process_iter():
+    for pid in guard.descendants(os.getpid()):
         try:
-            mapped = Path(f"/proc/{process.pid}/maps").read_text(errors="replace")
+            process = psutil.Process(pid)
+            mapped = Path(f"/proc/{pid}/maps").read_text(errors="replace")
             title = " ".join(process.cmdline()) or process.name()
         except (OSError, psutil.Error):
             continue
