@@ -28,11 +28,16 @@ def beyond_one_step(counts: list[int]) -> int:
     return sum(-(-count // (GUESSES + 1)) - 1 for count in counts)
 
 
-def extra(rows: list[dict[str, Any]], variant: str, block: int, concurrency: int) -> tuple[int, int]:
-    """Sum over requests of (tokens - events), and how much of it comes from events that hold several steps."""
+def seen_by_requests(rows: list[dict[str, Any]], variant: str, block: int, concurrency: int) -> tuple[int, int, int]:
+    """Sum over requests of (tokens - events), how much of it comes of merged steps, and what their ends may hide.
+
+    The counter has the guesses that were accepted beyond a request's last token too, which nobody is sent: at most so
+    many as its last event lacks of a whole step.
+    """
     mine = [r for r in rows if (r["variant"], r["block"], r["concurrency"]) == (variant, block, concurrency)]
     counts = [[count for count in row["chunk_tokens"] if count] for row in mine]
-    return sum(sum(some) - len(some) for some in counts), sum(map(beyond_one_step, counts))
+    hidden = sum(-some[-1] % (GUESSES + 1) for some in counts)
+    return sum(sum(some) - len(some) for some in counts), sum(map(beyond_one_step, counts)), hidden
 
 
 def test_the_study_runs_to_its_end(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,17 +78,15 @@ def test_accepted_tokens_by_the_counter_are_those_that_the_requests_saw(
     for point in (point for point in study.points() if point["variant"] == "ngram"):
         place = (point["block"], point["load"]["concurrency"])
         counted = point["summary"]["server_counters"]["point"]["accepted_tokens"]
-        seen, several = extra(rows, "ngram", *place)
-        plain, _ = extra(rows, "baseline", *place)
-        table.append((*place, counted, seen, several, plain))
+        table.append((*place, counted, *seen_by_requests(rows, "ngram", *place)))
+        table[-1] = (*table[-1], seen_by_requests(rows, "baseline", *place)[0])
     with capsys.disabled():
-        print(
-            "\nblock, concurrency, accepted by the counter, tokens - events, of it merged steps, the same in baseline"
-        )
-        print("\n".join(map(str, sorted(table))))
-    accepted, seen, several = (sum(line[place] for line in table) for place in (2, 3, 4))
+        print("\nblock, concurrency, accepted by the counter; tokens - events, of it merged, hidden at ends at most;")
+        print("tokens - events in the baseline\n" + "\n".join(map(str, sorted(table))))
+    accepted, seen, merged, hidden, plain = (sum(line[place] for line in table) for place in range(2, 7))
     assert accepted > 0, "n-grams of real text are found again"
-    assert seen - several == pytest.approx(accepted, rel=0.01)
+    slack = 0.01 * accepted + plain  # what merges two steps of a baseline merges two here that accepted nothing
+    assert seen - merged - slack <= accepted <= seen - merged + hidden + slack
 
 
 def test_accept_length_is_vllms_own(study: Study) -> None:
