@@ -1,15 +1,16 @@
-"""Which version of an engine an interpreter has, read before a server is started with it.
+"""Which packages an engine's interpreter has, above all the engine's version, read before a server is started with it.
 
 It runs the interpreter (or the container command) with the standard library only: nothing of the engine is imported,
 no device is touched. It must not know of Ray or of what is measured.
 """
 
 import contextlib
+import json
 import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,16 +21,19 @@ from server.spec import ServerSpec, SpecError, parse_version
 PACKAGES = {"sglang": "sglang", "vllm": "vllm"}  # engine -> the distribution whose version is the engine's
 READ_S_MAX = 60.0  # an interpreter answers within 0.1 s, a container within seconds; a cold network disk takes longer
 
-# Ends with 3 where there is no such distribution, so that it cannot be taken for an interpreter's own failure.
 PROGRAM = """
-import sys
-from importlib.metadata import PackageNotFoundError, version
-try:
-    print("version=" + version(sys.argv[1]))
-except PackageNotFoundError:
-    sys.exit(3)
+import json, platform, sys
+from importlib import metadata
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        pass
+print("packages=" + json.dumps({"python": platform.python_version(), "packages": found}))
 """
-ABSENT = 3
+MARK = "packages="
+ADVICE = "install it there, or name another interpreter by variant.python or engine.python (engine=sim needs none)"
 
 
 def settled(spec: ServerSpec, base: Mapping[str, str]) -> ServerSpec:
@@ -39,7 +43,7 @@ def settled(spec: ServerSpec, base: Mapping[str, str]) -> ServerSpec:
     """
     if spec.engine not in PACKAGES:
         return spec
-    found = read(spec, base)
+    found = _version(spec, base)
     if spec.version is not None and parse_version(found) != parse_version(spec.version):
         raise SpecError(
             f"engine.version={spec.version} was asked for, but {_named(spec)} has {spec.engine} {found}; set "
@@ -50,17 +54,25 @@ def settled(spec: ServerSpec, base: Mapping[str, str]) -> ServerSpec:
     return meant
 
 
-def read(spec: ServerSpec, base: Mapping[str, str]) -> str:
-    """The installed version of the spec's engine. SpecError as in `settled`."""
+def _version(spec: ServerSpec, base: Mapping[str, str]) -> str:
     package = PACKAGES[spec.engine]
-    status, said, complained = _ended([*variant.interpreter(spec), "-c", PROGRAM, package], spec, base)
-    told = [line for line in said.splitlines() if line.startswith("version=")]
-    if told:
-        return told[-1].removeprefix("version=")
-    if status == ABSENT:
+    found = told(spec, base, [package])["packages"]
+    if package not in found:
         raise SpecError(f"engine {spec.engine} is not installed in {_named(spec)}; {ADVICE}")
-    last = (complained.strip().splitlines() or ["it said nothing"])[-1]
-    raise SpecError(f"{_named(spec)} ended with {status} when asked for {package}: {last[:300]}; {ADVICE}")
+    return str(found[package])
+
+
+def told(spec: ServerSpec, base: Mapping[str, str], names: Sequence[str]) -> dict[str, Any]:
+    """Python's version and, under `packages`, the versions of those `names` that the spec's interpreter has. SpecError."""
+    status, said, complained = _ended([*variant.interpreter(spec), "-c", PROGRAM, *names], spec, base)
+    try:
+        lines = [line.removeprefix(MARK) for line in said.splitlines() if line.startswith(MARK)]
+        found: dict[str, Any] = json.loads(lines[-1])
+    except (IndexError, ValueError):
+        last = (complained.strip().splitlines() or ["it said nothing"])[-1]
+        ended = f"{_named(spec)} ended with {status} when asked for {names[0]}"
+        raise SpecError(f"{ended}: {last[:300]}; {ADVICE}") from None
+    return found
 
 
 def _ended(words: list[str], spec: ServerSpec, base: Mapping[str, str]) -> tuple[int, str, str]:
@@ -83,15 +95,12 @@ def _ended(words: list[str], spec: ServerSpec, base: Mapping[str, str]) -> tuple
         try:
             said, complained = process.communicate(timeout=READ_S_MAX)
         except subprocess.TimeoutExpired:
-            late = f"{_named(spec)} did not tell its version of {spec.engine} within {READ_S_MAX:g} s"
+            late = f"{_named(spec)} did not tell what it has installed within {READ_S_MAX:g} s"
             raise SpecError(f"{late}; {ADVICE}") from None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # its own session: nobody else's process is in it
     return process.returncode, said, complained
-
-
-ADVICE = "install it there, or name another interpreter by variant.python or engine.python (engine=sim needs none)"
 
 
 def _named(spec: ServerSpec) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from server import packages
+from server import installed, packages
 from server.provenance import limits, numa_nodes, provenance
 from server.spec import ServerSpec
 
@@ -31,7 +31,7 @@ def test_packages_of_the_engines_interpreter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "said"), [("echo noise; exit 4", "ended with 4"), ("echo packages={", "told no packages")]
+    ("script", "said"), [("echo noise; exit 4", "ended with 4"), ("echo packages={", "it said nothing")]
 )
 def test_an_interpreter_that_does_not_tell(script: str, said: str, tmp_path: Path) -> None:
     """The reason stands where the packages would."""
@@ -40,7 +40,7 @@ def test_an_interpreter_that_does_not_tell(script: str, said: str, tmp_path: Pat
 
 def test_a_hung_or_missing_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounded, and no failure of the launch."""
-    monkeypatch.setattr(packages, "READ_S_MAX", 0.2)
+    monkeypatch.setattr(installed, "READ_S_MAX", 0.2)
     assert "within 0.2 s" in packages.of_engine(spec(python=interpreter(tmp_path, "exec sleep 60")), {})["error"]
     assert "cannot be run" in packages.of_engine(spec(python=(str(tmp_path / "none"),)), {})["error"]
     assert "not ours" in packages.of_engine(spec(engine="external"), {})["error"]
