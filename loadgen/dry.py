@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 from loadgen.config import Config, levels
 from loadgen.report import run_line
 from loadgen.words import clean
-from server import vllm
 from server.effects import watched
 from server.flags import in_words
 from server.proof import checks
 from server.spec import STARTED, ServerSpec, version_of
-from server.variant import argv, notes, resolved_args, shown_environment, spec_mode
+from server.variant import argv, mode_of, notes, shown_environment
 
 HOST, PORT = "127.0.0.1", 30000  # what SGLang would take; a real start picks a free port
 
@@ -41,10 +40,9 @@ def _run(conf: Config, spec: ServerSpec) -> Iterator[str]:
 
 def _meant(spec: ServerSpec) -> str:
     """Engine, version and how it speculates; of which version the flags are where none was named."""
-    if spec.engine == "vllm":
-        return f"vllm {spec.version or 'as installed'}, spec_mode {vllm.spec_mode(spec.args)}"
-    mode = spec_mode(resolved_args(spec), spec.env, spec.version or spec.since)
-    words = f"{spec.engine} {spec.version or in_words(version_of(spec))}, spec_mode {mode}"
-    if spec.version is None and spec.engine in STARTED:
+    flags_by_version = spec.engine != "vllm"
+    version = spec.version or (in_words(version_of(spec)) if flags_by_version else "as installed")
+    words = f"{spec.engine} {version}, spec_mode {mode_of(spec)}"
+    if spec.version is None and spec.engine in STARTED and flags_by_version:
         words += "; engine.version is not set: a start reads the installed one, whose flags are then passed"
     return words

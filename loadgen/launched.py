@@ -9,8 +9,8 @@ from typing import Any
 
 from loadgen import cluster
 from loadgen.window import Measured
-from server import effects, proof, vllm
-from server.variant import ServerSpec, parse_version, spec_mode
+from server import effects, proof
+from server.variant import ServerSpec, mode_of, parse_version
 
 
 @dataclass
@@ -57,9 +57,7 @@ class Launched:
     @property
     def spec_mode(self) -> str:
         """What the variant means on this engine version."""
-        if self.spec.engine == "vllm":
-            return vllm.spec_mode(self.spec.args)
-        return spec_mode(self.spec.args, self.spec.env, self.endpoint.get("version") or self.spec.version)
+        return mode_of(self.spec, self.endpoint.get("version"))
 
     def told_at_start(self, url: str) -> dict[str, Any] | None:
         """What the server at this address told of itself when it was ready."""

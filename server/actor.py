@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import ray
 
 from server import batches, gpu, installed, packages, variant, vllm
-from server.ask import Access, base_url, flush, json_of, redacted
+from server.ask import Access, abort, base_url, flush, health, json_of, redacted
 from server.death import death, failed_with, hang_of, stopped
 from server.effects import telling
 from server.log import Growing, progress
@@ -31,7 +31,6 @@ from server.provenance import cores_of, provenance
 from server.ready import Ready, replaced, wait_ready
 from server.spec import ServerSpec, SpecError
 from server.stop import StopReport, leftovers, patience_s, stop
-from server.talk import abort, health
 from server.telemetry import Sampler
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"

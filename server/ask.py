@@ -4,6 +4,7 @@ Owns the bounds on time and size, and keeps secrets out of what is handed on. Re
 used, and the API key is sent as a header and nowhere else.
 """
 
+import contextlib
 import http.client
 import json
 import re
@@ -18,6 +19,9 @@ from urllib.parse import SplitResult, urlsplit
 BODY_BYTES_MAX = 32 * 1024 * 1024
 READ_BYTES = 256 * 1024
 ASK_S = 10.0
+# A healthy server answers these at once; from one that hangs nothing is to be had.
+ABORT_S = 2.0
+HEALTH_S = 3.0
 # /flush_cache is refused while requests are pending; the last ones of a Point end within moments.
 FLUSH_S_MAX = 5.0
 FLUSH_POLL_S = 0.1
@@ -140,6 +144,20 @@ def flush(url: str, access: Access, path: str = "/flush_cache") -> bool:
         if status != 400 or time.monotonic() > deadline_s:
             return status == 200
         time.sleep(FLUSH_POLL_S)
+
+
+def abort(url: str, access: Access) -> None:
+    """Have SGLang drop the requests under way, which it would otherwise wait for without an end of its own."""
+    with contextlib.suppress(OSError):
+        ask(url, "/abort_request", body={"abort_all": True}, timeout_s=ABORT_S, access=access)
+
+
+def health(url: str, access: Access) -> str:
+    """What /health says, in words."""
+    try:
+        return f"/health answers {ask(url, '/health', timeout_s=HEALTH_S, access=access).status}"
+    except OSError:
+        return f"/health does not answer within {HEALTH_S:g} s"
 
 
 def json_of(url: str, path: str, access: Access) -> Any:

@@ -9,16 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from server import vllm
+from server.flags import FUSION_NEW, FUSION_NEW_FIRST, FUSION_OFF, FUSION_OLD
 from server.spec import VERSION_DEFAULT, ServerSpec, algorithm, parse_version, resolved_args, spec_mode
 
 Info = Mapping[str, Any]
 Args = Mapping[str, Any]
 
 SPECULATION_FLAGS = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
-FUSION_OLD = "enable_flashinfer_allreduce_fusion"
-FUSION_NEW = "flashinfer_allreduce_fusion_backend"
-FUSION_OFF = "enforce_disable_flashinfer_allreduce_fusion"
-FUSION_NEW_FIRST = (0, 5, 14)  # from here the old field reads false even where fusion is on
 BACKENDS = ("attention_backend", "prefill_attention_backend", "decode_attention_backend")
 OVERLAP = "disable_overlap_schedule"
 CAP = "max_running_requests"

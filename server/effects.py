@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from server.claims import FUSION_NEW, FUSION_NEW_FIRST, FUSION_OLD, asked_fusion
+from server.claims import asked_fusion
+from server.flags import FUSION_NEW, FUSION_NEW_FIRST, FUSION_OFF, FUSION_OLD
 from server.proof import Contradiction
 from server.spec import ServerSpec, parse_version, resolved_args, spec_mode
 
@@ -37,7 +38,7 @@ def _asks(flag: str) -> Callable[[Mapping[str, Any], str], bool]:
 
 def _no_fusion(args: Mapping[str, Any], _mode: str) -> bool:
     # With the off switch SGLang still says that it turns fusion on, and then turns it off.
-    return asked_fusion(args) is False and not args.get("enforce_disable_flashinfer_allreduce_fusion")
+    return asked_fusion(args) is False and not args.get(FUSION_OFF)
 
 
 EFFECTS: tuple[Effect, ...] = (
@@ -128,11 +129,12 @@ def silenced(spec: ServerSpec, lines: Iterable[str], version: str | None = None)
     """What the log says against the variant, for a server of this version: one for each flag, with its first line."""
     if spec.engine == "vllm":
         return []  # its lines are others
-    args, mode = resolved_args(spec), spec_mode(resolved_args(spec), spec.env, version or spec.version or spec.since)
+    version = version or spec.version or spec.since
+    args, mode = resolved_args(spec), spec_mode(spec.args, spec.env, version)
     found: dict[str, Contradiction] = {}
     for effect, line in _spoken(lines):
         if effect.against(args, mode):
-            old = effect.flag == FUSION_NEW and parse_version(version or spec.version or spec.since) < FUSION_NEW_FIRST
+            old = effect.flag == FUSION_NEW and parse_version(version) < FUSION_NEW_FIRST
             flag = FUSION_OLD if old else effect.flag
             found.setdefault(flag, Contradiction(flag, args.get(flag), f'"{line}" (server.log)', effect.advice))
     return list(found.values())
@@ -147,7 +149,7 @@ def watched(spec: ServerSpec) -> list[str]:
     """The flags for which the log will be held against this variant."""
     if spec.engine == "vllm":
         return []
-    args, mode = resolved_args(spec), spec_mode(resolved_args(spec), spec.env, spec.version or spec.since)
+    args, mode = resolved_args(spec), spec_mode(spec.args, spec.env, spec.version or spec.since)
     return list(dict.fromkeys(effect.flag for effect in EFFECTS if effect.against(args, mode)))
 
 

@@ -24,7 +24,7 @@ OLD_NAMES = {"enable_hicache": "enable_hierarchical_cache", **{new: old for old,
 FUSION_OLD = "enable_flashinfer_allreduce_fusion"
 FUSION_NEW = "flashinfer_allreduce_fusion_backend"
 FUSION_OFF = "enforce_disable_flashinfer_allreduce_fusion"
-FUSION_NEW_FIRST: Version = (0, 5, 14)
+FUSION_NEW_FIRST: Version = (0, 5, 14)  # from here the old field reads false even where fusion is on
 
 # flag -> (first version that has it as it is meant here, how it is below)
 FIRST: dict[str, tuple[Version, str]] = {

@@ -15,7 +15,6 @@ from typing import Any
 # The driver gives memory back within seconds; after a crash of eight devices it was seen to take most of a minute.
 FREED_S_MAX = 60.0
 POLL_S = 0.5
-# Contexts of monitoring tools come and go; a server holds gigabytes.
 # nvmlGpuTopologyLevel: where the ways of two devices meet.
 MEETING: dict[int | None, str] = {
     0: "same board",
@@ -25,6 +24,7 @@ MEETING: dict[int | None, str] = {
     40: "cpu",
     50: "between cpus",
 }
+# Contexts of monitoring tools come and go; a server holds gigabytes.
 SLACK_BYTES = 512 * 1024 * 1024
 
 

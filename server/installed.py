@@ -63,7 +63,7 @@ def _version(spec: ServerSpec, base: Mapping[str, str]) -> str:
 
 
 def told(spec: ServerSpec, base: Mapping[str, str], names: Sequence[str]) -> dict[str, Any]:
-    """Python's version and, under `packages`, the versions of those `names` that the spec's interpreter has. SpecError."""
+    """Python's version and, under `packages`, those of the `names` that the interpreter has installed. SpecError."""
     status, said, complained = _ended([*variant.interpreter(spec), "-c", PROGRAM, *names], spec, base)
     try:
         lines = [line.removeprefix(MARK) for line in said.splitlines() if line.startswith(MARK)]

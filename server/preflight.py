@@ -27,7 +27,6 @@ SHM_BYTES_WANTED = GIB  # NCCL and the engines' own processes talk through it
 DESCRIPTORS_SPARE = 64  # what a worker, or a server, opens beside its connections
 MEMORY_SLACK = 0.95  # of free memory; the driver, graphs and activations want some too
 HICACHE_RATIO = 2.0  # SGLang's own, where none is set
-OTHERS_BYTES_MAX = 512 * 2**20  # contexts of monitoring tools come and go; a server holds gigabytes
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 WEIGHTS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")  # the first kind that is there counts
 
@@ -151,7 +150,7 @@ def gpu_rows(weights: float, devices: Sequence[gpu.Device], count: int) -> Itera
         f"GPU {device.id}: {_process(pid)} {gib(size or 0)}"
         for device in devices
         for pid, size in device.processes
-        if size is None or size > OTHERS_BYTES_MAX
+        if size is None or size > gpu.SLACK_BYTES
     ]
     if used:
         advice = "others on a device slow the server down, and may take its memory; end them if they are yours"

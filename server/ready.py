@@ -125,11 +125,10 @@ def _prove_meanwhile(running: Running, check: Callable[[], None]) -> Ready:
 
 def _prove(running: Running) -> Ready:
     """All proofs in a row, the cheap ones first; Doubt names the first one that fails."""
-    number = running.port.number
-    if not ports.answers(running.host, number):
+    if not ports.answers(running.host, running.port.number):
         raise Doubt("nothing listens on its port yet")
-    if not ports.listens([member.pid for member in family(running)], number):
-        raise Stranger(f"port {number} is answered by {ports.listener(number)}, not by the server that was started")
+    if other := _other(running):
+        raise Stranger(other)
     _get(running, "/health", HEALTH_S)
     info_s = vllm.INFO_S_MAX if running.spec.engine == "vllm" else INFO_S
     info = vllm.server_info(running.spec.engine, lambda path: _get(running, path, info_s).json())
@@ -145,8 +144,12 @@ def _prove(running: Running) -> Ready:
 
 def replaced(running: Running) -> str | None:
     """Why what answers on the port is not the process that was started, or None while it is."""
-    if dead := death(running):
-        return dead.reason
+    dead = death(running)
+    return dead.reason if dead else _other(running)
+
+
+def _other(running: Running) -> str | None:
+    """Who listens on the port, if it is none of the server's processes."""
     number = running.port.number
     if ports.listens([member.pid for member in family(running)], number):
         return None

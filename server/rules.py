@@ -148,8 +148,7 @@ def _changed_answers(args: Args, env: Env, _version: Version) -> str | None:
 
 
 def _hierarchical_cache(args: Args, _env: Env, _version: Version) -> str | None:
-    wanted = args.get("enable_hierarchical_cache") or args.get("enable_hicache")
-    if not (wanted and args.get("disable_radix_cache")):
+    if not (args.get("enable_hierarchical_cache") and args.get("disable_radix_cache")):
         return None
     return "a hierarchical cache needs the prefix cache; set variant.args.disable_radix_cache=false"
 

@@ -70,7 +70,7 @@ class ServerSpec:
     tp: int = 1
     moe: bool | None = None  # whether the model has experts; None is not known
     python: tuple[str, ...] = ()  # words that start an interpreter with the engine; none: the one that runs
-    version: str | None = None  # engine version; None is the installed one, and `assumed` where none is
+    version: str | None = None  # engine version; None: see `version_of`; a start reads the installed one
     since: str | None = None  # first engine version that the variant exists on
     sim_speed: float = 10.0
     sim_profile: str | None = None

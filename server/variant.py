@@ -17,6 +17,7 @@ from server.spec import (
     DRAFT_PLACEHOLDER,
     SPEC_V2,
     SPEC_V2_GONE_FIRST,
+    STARTED,
     ServerSpec,
     SpecError,
     parse_version,
@@ -38,6 +39,7 @@ __all__ = [
     "interpreter",
     "is_secret",
     "missing_keys",
+    "mode_of",
     "notes",
     "parse_version",
     "resolved_args",
@@ -83,6 +85,13 @@ def interpreter(spec: ServerSpec) -> list[str]:
     after = words.index("run") + 1
     passed = [word for name in sorted({*_own_variables(spec), DEVICES}) for word in ("--env", name)]
     return [*words[:after], *passed, *words[after:]]
+
+
+def mode_of(spec: ServerSpec, version: str | None = None) -> str:
+    """How a server of that `version` speculates (see spec_mode); without one as `version_of` means it."""
+    if spec.engine == "vllm":
+        return vllm.spec_mode(spec.args)
+    return spec_mode(spec.args, spec.env, version or spec.version or spec.since)
 
 
 def _own_variables(spec: ServerSpec) -> dict[str, str]:
@@ -136,10 +145,9 @@ def missing_keys(spec: ServerSpec) -> list[str]:
     """Configuration keys that a real start of this server needs and does not have."""
     if spec.engine == "external":
         return [] if spec.urls else ["engine.url"]
-    if spec.engine == "vllm":
-        return vllm.missing_keys(spec)
-    if spec.engine != "sglang":
+    if spec.engine not in STARTED:
         return []
-    needs_draft = DRAFT_PLACEHOLDER in resolved_args(spec).values()
+    args = vllm.speculation(spec) or {} if spec.engine == "vllm" else resolved_args(spec)
+    needs_draft = DRAFT_PLACEHOLDER in args.values()
     wanted = [("model.path", spec.model_path is None), ("model.draft_path", needs_draft)]
     return [key for key, missing in wanted if missing]

@@ -80,7 +80,6 @@ SPECULATIVE = (
     "speculative_draft_model_path",
 )
 OURS = {
-    "model": "model.path",
     "served_model_name": "model.name",
     "seed": "a fresh number for each launch, which proves the server's identity",
     "speculative_config": "the variant's speculative_algorithm and its numbers",
@@ -154,13 +153,6 @@ def check(spec: ServerSpec) -> None:
     config = speculation(spec)
     if config and config["num_speculative_tokens"] < 1:
         raise SpecError("speculative_num_draft_tokens counts the token that is no guess; set it to 2 or more")
-
-
-def missing_keys(spec: ServerSpec) -> list[str]:
-    """Configuration keys that a start needs and does not have."""
-    draft = (speculation(spec) or {}).get("model") == DRAFT_PLACEHOLDER
-    wanted = [("model.path", spec.model_path is None), ("model.draft_path", draft)]
-    return [key for key, missing in wanted if missing]
 
 
 def _words(args: Mapping[str, Any]) -> list[str]:

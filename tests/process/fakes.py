@@ -48,9 +48,8 @@ def pids_in(path: Path) -> list[int]:
 def fake_python(folder: Path) -> str:
     """An "interpreter" that runs the fake server whatever module it is asked for, and has the version that it tells."""
     path = folder / "fake_python"
-    path.write_text(
-        f'#!/bin/sh\ntest "$1" = -c && echo version=0.5.9 && exit\nexec {sys.executable} {FAKE_SERVER} "$@"\n'
-    )
+    told = """echo 'packages={"packages": {"sglang": "0.5.9"}}' """
+    path.write_text(f'#!/bin/sh\ntest "$1" = -c && {told} && exit\nexec {sys.executable} {FAKE_SERVER} "$@"\n')
     path.chmod(0o755)
     return str(path)
 

@@ -108,7 +108,7 @@ def test_open_files_of_a_worker_and_of_the_server(tmp_path: Path) -> None:
 def test_a_real_engine_is_looked_at(tmp_path: Path) -> None:
     """Interpreter and version, model, draft and memory; each that is missing is refused with its exit code."""
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho version=0.5.23\n")
+    python.write_text("""#!/bin/sh\necho 'packages={"packages": {"sglang": "0.5.23"}}'\n""")
     python.chmod(0o755)
     whole, draft = model(tmp_path / "m", 2**20), model(tmp_path / "d", 2**20)
     args = {"device": "cpu", "speculative_algorithm": "EAGLE3"}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from specs import BASELINE, CHAIN, TOPK1_V2, TOPK4_V1, TREE, V1, V2
 
 from server.variant import (
     ServerSpec,
@@ -13,25 +14,11 @@ from server.variant import (
     check,
     environment,
     missing_keys,
+    mode_of,
     notes,
     shown_environment,
     spec_mode,
 )
-
-TREE = {
-    "speculative_algorithm": "EAGLE3",
-    "speculative_num_steps": 3,
-    "speculative_eagle_topk": 4,
-    "speculative_num_draft_tokens": 16,
-}
-CHAIN = {**TREE, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 4}
-V1, V2 = {"SGLANG_ENABLE_SPEC_V2": "0"}, {"SGLANG_ENABLE_SPEC_V2": "1"}
-
-BASELINE = ServerSpec(
-    "sglang", "baseline", model_name="kimi_k25", model_path="/m", draft_path="/d", tp=8, python=("py",)
-)
-TOPK4_V1 = replace(BASELINE, variant="eagle_topk4_v1", args=TREE, env=V1)
-TOPK1_V2 = replace(BASELINE, variant="eagle_topk1_v2", args=CHAIN, env=V2)
 
 PLACE = "--model-path /m --served-model-name kimi_k25 --tp-size 8 --host 127.0.0.1 --port 30000 --random-seed 7"
 COMMON = (
@@ -130,6 +117,13 @@ def test_argv_by_version(version: str | None, graph: str, sync_flag: bool) -> No
 def test_spec_mode(version: str | None, args: dict[str, Any], env: dict[str, str], mode: str) -> None:
     """What "v1" and "v2" mean depends on the version."""
     assert spec_mode(args, env, version) == mode
+
+
+def test_a_late_variant_s_mode_where_no_version_is_told() -> None:
+    """A server that does not tell its version is taken for the first that has the variant, as everywhere else."""
+    late = ServerSpec("external", "eagle_tree_overlap", TREE, {"SGLANG_ENABLE_SPEC_V2": "1"}, since="0.5.13")
+    assert mode_of(late) == "tree_overlap"
+    assert mode_of(late, "0.5.9") == "tree_sync"
 
 
 @pytest.mark.parametrize(
