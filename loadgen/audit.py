@@ -20,11 +20,11 @@ from rich.text import Text
 from loadgen.config import Config, in_words
 from loadgen.dataset import read_dataset
 from loadgen.errors import ConfigError, LoadgenError
+from loadgen.ratios import BASELINE
 from loadgen.record import Outcome
 from loadgen.report import rendered
 from loadgen.words import clean
 
-BASELINE = "baseline"
 DIFFERENT_EXIT = 6
 SHOWN_MAX = 20  # differences listed for a variant; a wrong one may have thousands
 COLUMNS = (

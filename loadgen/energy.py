@@ -76,7 +76,7 @@ def devices(series: Sequence[Series], span_ns: Span, tokens: float) -> dict[str,
         "energy_source": used[1] if used else None,
         "power_w": used[0] / length_s if used else None,
         "tokens_per_joule": tokens / used[0] if used and used[0] else None,
-        "sm_clock_mhz": float(np.mean(clocks)) if clocks else None,
+        "sm_clock_mhz": _mean(clocks),
         "sm_clock_mhz_min": min(clocks, default=None),
         "utilization_percent": _mean(gauge(series, "gpu:utilization_percent", span_ns)),
         "memory_utilization_percent": _mean(gauge(series, "gpu:memory_utilization_percent", span_ns)),
@@ -98,8 +98,10 @@ def slowed(masks: Sequence[float]) -> dict[str, float]:
 
 def caveats(found: dict[str, Any] | None) -> list[str]:
     """A GPU that was held back measures its cooling or its power supply."""
-    worst = {name: share for name, share in (found or {}).get("slowed", {}).items() if share > SLOWED_SHARE_MAX}
-    # At full load many GPUs run at their power cap all the time: that is their speed.
-    hot = {name: share for name, share in worst.items() if name != "power_cap"}
-    told = ", ".join(f"{name.replace('_', ' ')} in {100 * share:.0f} %" for name, share in hot.items())
+    told = ", ".join(
+        f"{name.replace('_', ' ')} in {100 * share:.0f} %"
+        for name, share in (found or {}).get("slowed", {}).items()
+        # At full load many GPUs run at their power cap all the time: that is their speed.
+        if share > SLOWED_SHARE_MAX and name != "power_cap"
+    )
     return [f"the GPUs' clocks were held back ({told} of the samples): look at cooling and power"] if told else []

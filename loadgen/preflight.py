@@ -28,20 +28,11 @@ Look = Callable[[cluster.Server, Progress], None]
 
 def before_first(configs: Sequence[Config], specs: Sequence[ServerSpec], estimate_s: float | None, stop: Stop) -> Look:
     """What to do with the first server's actor before it starts anything; raises Refused."""
-    return functools.partial(_look, list(dict.fromkeys(map(_Same, specs))), *in_flight(configs), estimate_s, stop)
-
-
-class _Same:
-    """A spec that holds dictionaries, to be told from others by what it says."""
-
-    def __init__(self, spec: ServerSpec) -> None:
-        self.spec = spec
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.spec == self.spec
-
-    def __hash__(self) -> int:
-        return hash(repr(self.spec))
+    different: list[ServerSpec] = []  # specs hold dictionaries, so no set can
+    for spec in specs:
+        if spec not in different:
+            different.append(spec)
+    return functools.partial(_look, different, *in_flight(configs), estimate_s, stop)
 
 
 def in_flight(configs: Sequence[Config]) -> tuple[int | None, int | None]:
@@ -56,7 +47,7 @@ def in_flight(configs: Sequence[Config]) -> tuple[int | None, int | None]:
 
 
 def _look(
-    specs: Sequence[_Same],
+    specs: Sequence[ServerSpec],
     most: int | None,
     per_worker: int | None,
     estimate_s: float | None,
@@ -64,7 +55,7 @@ def _look(
     server: cluster.Server,
     progress: Progress,
 ) -> None:
-    rows = server.ask("preflight", [one.spec for one in specs], most, per_worker, stop=stop, wait_s_max=LOOK_S_MAX)
+    rows = server.ask("preflight", specs, most, per_worker, stop=stop, wait_s_max=LOOK_S_MAX)
     if estimate_s is not None:
         told = f"about {duration(estimate_s)} beside the starts"
         rows = [*rows, {"check": "time of all levels", "found": told, "needed": "", "state": "ok", "advice": ""}]

@@ -238,8 +238,8 @@ def ending(
     if len(launches) > 1 or len(lines) > len(points):
         parts += [Text("Points of this run", style="bold"), ledger_table(lines), Text("")]
     texts = [rendered(Group(*parts), sys.stdout)] if parts else []
-    if beside := ratios.lines(points):
-        texts += [*map(clean, beside), ""]
+    if told := ratios.lines(points):
+        texts += [*map(clean, told), ""]
     statuses = [line["status"] for line in lines]
     blocks = len({line["block"] for line in lines})
     return "\n".join([*texts, next_step(root, statuses, [line["variant"] for line in lines], command, blocks, planned)])

@@ -13,7 +13,7 @@ from typing import Any
 
 Named = Mapping[str, Any]
 # Packages of the engine's interpreter that decide its speed beside its own version.
-DECISIVE = ("torch", "sgl-kernel", "sglang-kernel", "flashinfer-python")
+ENGINE_PACKAGES = ("torch", "sgl-kernel", "sglang-kernel", "flashinfer-python")
 CLOCK_FIELDS = ("power_limit_mw", "sm_clock_max_mhz")
 
 
@@ -71,7 +71,7 @@ def ingredients(launch: Named) -> dict[str, Any]:
 def _packages(launch: Named, told: Named) -> dict[str, Any]:
     """A simulation depends on none of them."""
     known = {} if launch["simulated"] else told.get("packages") or {}
-    return {f"engine.{name}": known.get(name) for name in DECISIVE}
+    return {f"engine.{name}": known.get(name) for name in ENGINE_PACKAGES}
 
 
 def _hardware(launch: Named, provenance: Named) -> dict[str, Any]:

@@ -42,10 +42,11 @@ PURE = {
             "logged",
             "energy",
             "stack",
+            "ratios",
         ]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity", "batches", "vllm"]),
-    *(f"server.{name}" for name in ["claims", "flags", "nearest"]),
+    *(f"server.{name}" for name in ["claims", "failures", "flags", "nearest"]),
 }
 IMPURE = {"ray", "aiohttp", "pyarrow", "hydra", "time", "os"}
 ONLY_IN = {
