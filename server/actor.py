@@ -23,6 +23,7 @@ from server import batches, gpu, installed, packages, variant, vllm
 from server.ask import Access, abort, base_url, flush, health, json_of, redacted
 from server.death import death, failed_with, hang_of, stopped
 from server.effects import telling
+from server.identity import readable
 from server.log import Growing, progress
 from server.outside import gone, port_of, probe
 from server.preflight import Place, look
@@ -112,7 +113,7 @@ class ServerActor:
             "cores": cores_of(running.server.pid),
             "seed": running.seed,
             "version": ready.server_info.get("version") or self._spec.version,
-            "server_info": self._redacted(ready.server_info),
+            "server_info": self._told(ready.server_info),
             "argv": list(running.argv),
             "env": variant.shown_environment(self._spec, self._gpus, _base_environment()),
             "gpus": list(self._gpus),
@@ -130,7 +131,7 @@ class ServerActor:
         if wrong:
             return _failed(f"{wrong}; see engine.url")
         for one in told:
-            one["server_info"] = self._redacted(one["server_info"])
+            one["server_info"] = self._told(one["server_info"])
         first, access = told[0], self._access()
         self._samplers = [
             Sampler(url, (), access, {"endpoint": url} if len(self._urls) > 1 else {}) for url in self._urls
@@ -209,7 +210,7 @@ class ServerActor:
         """What each server tells of itself now, without secrets, by its address; None where it does not."""
         engine, access = self._spec.engine, self._access()
         told = {url: vllm.server_info(engine, partial(json_of, url, access=access)) for url in self._urls}
-        return {url: self._redacted(info) if isinstance(info, dict) else None for url, info in told.items()}
+        return {url: self._told(info) if isinstance(info, dict) else None for url, info in told.items()}
 
     def telemetry(self) -> list[dict[str, Any]]:
         """Rows sampled since the last call."""
@@ -273,9 +274,9 @@ class ServerActor:
     def _access(self) -> Access:
         return Access(self._key(), self._spec.ca_file)
 
-    def _redacted(self, info: dict[str, Any]) -> dict[str, Any]:
+    def _told(self, info: dict[str, Any]) -> dict[str, Any]:
         key = self._key()
-        return dict(redacted(info, (key,) if key else ()))
+        return readable(redacted(info, (key,) if key else ()))
 
 
 def _failed(reason: str, log_tail: str = "", exit_status: int | None = None) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Whether the server that answers now is the one that answered before, by what both told of themselves.
+"""What a server tells of itself, as far as it can be read, and whether it is the one that answered before.
 
 Pure. For a server of ours its process and seed say it; of another one only what it tells can.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,41 @@ Info = Mapping[str, Any]
 LIFE = ("random_seed", "version", "launch_command", "model_path")
 # What a server keeps for its life unless somebody reconfigures it.
 KEPT = ("mem_fraction_static", "chunked_prefill_size", "max_total_num_tokens", "dp_size", "ep_size", "kv_cache_dtype")
+
+
+# What is reckoned with, and so has to be a number, at the top level and in `internal_states`.
+NUMBERS = (
+    CAP,
+    "speculative_num_steps",
+    "speculative_num_draft_tokens",
+    "tp_size",
+    "sim_speed",
+    "effective_max_running_requests_per_dp",
+    "avg_spec_accept_length",
+)
+
+
+def readable(info: Info) -> dict[str, Any]:
+    """What a server tells without what has not the form that it has in SGLang: that is as good as not told.
+
+    Any program may answer at an address that somebody names.
+    """
+    told = _with_numbers(info)
+    phases = told.get("cuda_graph_config")
+    if not isinstance(phases, Mapping) or not isinstance(phases.get("decode"), Mapping | None):
+        told.pop("cuda_graph_config", None)
+    if "internal_states" in told:
+        states = told["internal_states"] if isinstance(told["internal_states"], list) else []
+        told["internal_states"] = [_with_numbers(state) for state in states if isinstance(state, Mapping)]
+    return told
+
+
+def _with_numbers(told: Info) -> dict[str, Any]:
+    return {name: value for name, value in told.items() if name not in NUMBERS or value is None or _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def replaced(before: Info | None, now: Info | None) -> str | None:

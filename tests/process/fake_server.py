@@ -3,7 +3,7 @@
 say: lines to print · exit: end at once with this status · env: print these variables · ignore_term · grandchild,
 escaped: fork one (in the group / in a session of its own, both ignore TERM) · bind: false never binds · seed: tell
 this one · health_503_s, generation_503_s: refuse for so long after the start · titled: fork a child with an engine's
-title · tokens: that a generation yields · info: more for /server_info · die_after_s · pids: file to write all pids
+title · tokens: that a generation yields · info: more for /server_info · pids: file to write all pids
 to · port: bind another one · neighbour: an escaped orphan listens on the next port · linger_s: keep the socket for
 so long after TERM · bind_nccl: listen on that port too · flood:
 print so many lines, then say_last · slow_generation_s: answer after so long · POST /fork: an escaped orphan; it
@@ -16,7 +16,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -146,8 +145,6 @@ def main() -> None:
         os.replace(FAKE["pids"] + ".tmp", FAKE["pids"])
     if "exit" in FAKE:
         sys.exit(FAKE["exit"])
-    if "die_after_s" in FAKE:
-        threading.Timer(FAKE["die_after_s"], lambda: os._exit(7)).start()
     if FAKE.get("bind", True):
         ThreadingHTTPServer((options.host, FAKE.get("port", options.port)), Handler).serve_forever()
     while True:

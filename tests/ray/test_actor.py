@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -151,13 +152,13 @@ def test_a_start_can_be_stopped(actor: Callable[..., Any], tmp_path: Path) -> No
 
 
 def test_a_death_is_seen(actor: Callable[..., Any]) -> None:
-    """A server that ends by itself is not alive, with its status."""
-    handle = actor(die_after_s=1.5)
-    assert ask(handle, "start")["ok"]
+    """A server that has ended is not alive, with its status."""
+    handle = actor()
+    os.kill(ask(handle, "start")["pid"], signal.SIGTERM)
     eventually(lambda: not ask(handle, "look")["alive"])
-    assert ask(handle, "proof")["replaced"] == "the server ended by itself with exit status 7"
+    assert ask(handle, "proof")["replaced"] == "the server was killed by signal 15 (SIGTERM)"
     told = ask(handle, "look")
-    assert (told["exit"], told["reason"]) == (7, "the server ended by itself with exit status 7")
+    assert (told["exit"], told["reason"]) == (-15, "the server was killed by signal 15 (SIGTERM)")
 
 
 def test_the_keys_variable_must_be_set(actor: Callable[..., Any]) -> None:

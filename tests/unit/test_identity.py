@@ -1,10 +1,13 @@
-"""server.identity: the same server at the end of a Point as at its start."""
+"""server.identity: what can be read of a server, and that it is the same at the end of a Point as at its start."""
 
 from typing import Any
 
 import pytest
+from specs import TOPK4_V1
 
-from server.identity import changed, replaced
+from server.claims import running_cap
+from server.identity import changed, readable, replaced
+from server.proof import contradictions
 
 TOLD = {
     "random_seed": 7,
@@ -46,3 +49,25 @@ def test_what_is_not_told_twice_says_nothing(before: Any, now: Any) -> None:
     """A server that tells nothing is neither the same nor another one."""
     assert replaced(before, now) is None
     assert changed(before, now) == []
+
+
+STRANGE: list[Any] = ["much", [3], {"a": 1}, float("nan"), float("inf"), True]
+
+
+@pytest.mark.parametrize("value", STRANGE)
+@pytest.mark.parametrize("name", ["max_running_requests", "speculative_num_steps", "tp_size", "cuda_graph_config"])
+def test_values_of_another_form_are_as_good_as_not_told(name: str, value: Any) -> None:
+    """Any program may answer at a named address: it is judged by what can be read, never a failure of ours."""
+    states = [value, {name: value, "effective_max_running_requests_per_dp": value, "speculative_num_steps": 3}]
+    for told in ({**TOLD, name: value}, {**TOLD, "internal_states": value}, {**TOLD, "internal_states": states}):
+        contradictions(TOPK4_V1, readable(told), 8)
+        assert (running_cap(readable(told)) or 0) <= 256
+    assert readable(readable(told)) == readable(told)
+    assert ("cuda_graph_config" in readable({"cuda_graph_config": {"decode": value}})) == isinstance(value, dict)
+
+
+def test_a_server_as_it_should_be_is_read_whole() -> None:
+    """Nothing is lost of what SGLang tells."""
+    states = [{"speculative_num_steps": 3, "avg_spec_accept_length": 2.5, "effective_max_running_requests_per_dp": 48}]
+    whole = {**TOLD, "tp_size": 8, "internal_states": states, "cuda_graph_config": {"decode": {"max_bs": 8}}}
+    assert readable(whole) == whole
