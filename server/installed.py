@@ -41,9 +41,11 @@ def settled(spec: ServerSpec, base: Mapping[str, str]) -> ServerSpec:
 
     SpecError where it is not installed, cannot be told, is not the version that was asked for, or lacks the variant.
     """
-    if spec.engine not in PACKAGES:
-        return spec
-    found = _version(spec, base)
+    return agreed(spec, version(spec, base)) if spec.engine in PACKAGES else spec
+
+
+def agreed(spec: ServerSpec, found: str) -> ServerSpec:
+    """The spec with the version that was found. SpecError where another one was asked for, or it lacks the variant."""
     if spec.version is not None and parse_version(found) != parse_version(spec.version):
         raise SpecError(
             f"engine.version={spec.version} was asked for, but {_named(spec)} has {spec.engine} {found}; set "
@@ -54,7 +56,8 @@ def settled(spec: ServerSpec, base: Mapping[str, str]) -> ServerSpec:
     return meant
 
 
-def _version(spec: ServerSpec, base: Mapping[str, str]) -> str:
+def version(spec: ServerSpec, base: Mapping[str, str]) -> str:
+    """The version of the spec's engine that its interpreter has. SpecError where it has none, or cannot tell."""
     package = PACKAGES[spec.engine]
     found = told(spec, base, [package])["packages"]
     if package not in found:

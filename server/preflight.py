@@ -57,7 +57,8 @@ class Place:
 
 def look(specs: Sequence[ServerSpec], place: Place) -> list[Row]:
     """The rows for all servers of a command; alike ones once. Takes milliseconds where nothing real is started."""
-    rows = [row for spec in specs for rule in OF_SERVER for row in rule(spec, place)]
+    rows = [*_interpreters(specs, place)]
+    rows += [row for spec in specs for rule in OF_SERVER for row in rule(spec, place)]
     rows += [row for rule in OF_MACHINE for row in rule(specs, place)]
     return list(dict.fromkeys(rows))
 
@@ -67,23 +68,39 @@ def gib(size: float) -> str:
     return f"{size / GIB:.1f} GiB" if size >= 0.05 * GIB else f"{size / 2**20:.0f} MiB"
 
 
-# --- of each server ---
+# --- of each interpreter ---
 
 
-def _interpreter(spec: ServerSpec, place: Place) -> Iterator[Row]:
-    """It exists; a real engine's version is read, and held against the one asked for."""
-    if spec.engine not in installed.PACKAGES:
-        if spec.python and not shutil.which(spec.python[0]):
+def _interpreters(specs: Sequence[ServerSpec], place: Place) -> Iterator[Row]:
+    """Each exists; a real engine's version is read once, for a container takes its time, and held against each spec."""
+    by_words: dict[tuple[str, tuple[str, ...]], list[ServerSpec]] = {}
+    for spec in specs:
+        by_words.setdefault((spec.engine, spec.python), []).append(spec)
+    for (engine, words), some in by_words.items():
+        if engine in installed.PACKAGES:
+            yield from _engine(some, place)
+        elif words and not shutil.which(words[0]):
             advice = "name an interpreter by variant.python or engine.python"
-            yield Row("interpreter", f"{spec.python[0]} cannot be run", "", REFUSED, advice, CONFIGURATION)
-        return
-    asked = spec.version or "any version"
-    try:
-        found = installed.settled(spec, place.environment).version
-    except SpecError as error:
-        yield Row(f"{spec.engine} of {spec.variant}", "", asked, REFUSED, str(error), CONFIGURATION)
-        return
-    yield Row(spec.engine, str(found), asked, OK)
+            yield Row("interpreter", f"{words[0]} cannot be run", "", REFUSED, advice, CONFIGURATION)
+
+
+def _engine(specs: Sequence[ServerSpec], place: Place) -> Iterator[Row]:
+    """The version of the engine that these have in one interpreter, against what each of them asks for."""
+    found = ""
+    for spec in specs:
+        asked = spec.version or "any version"
+        try:
+            found = found or installed.version(spec, place.environment)
+            installed.agreed(spec, found)
+        except SpecError as error:
+            yield Row(f"{spec.engine} of {spec.variant}", found, asked, REFUSED, str(error), CONFIGURATION)
+            if not found:
+                return  # nor would it tell the others
+        else:
+            yield Row(spec.engine, found, asked, OK)
+
+
+# --- of each server ---
 
 
 def _model(spec: ServerSpec, _place: Place) -> Iterator[Row]:
@@ -172,7 +189,7 @@ def _process(pid: int) -> str:
         return f"process {pid}"
 
 
-OF_SERVER: tuple[Callable[[ServerSpec, Place], Iterator[Row]], ...] = (_interpreter, _model, _memory)
+OF_SERVER: tuple[Callable[[ServerSpec, Place], Iterator[Row]], ...] = (_model, _memory)
 
 
 # --- of the machine ---

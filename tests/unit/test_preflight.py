@@ -132,6 +132,22 @@ def test_a_real_engine_is_looked_at(tmp_path: Path) -> None:
         assert row.exit == (3 if check == "memory for weights" else 2)
 
 
+def test_an_interpreter_is_asked_once_for_all_its_variants(tmp_path: Path) -> None:
+    """A container takes seconds to start; each variant is still held against the version that it has."""
+    python = tmp_path / "python"
+    python.write_text(
+        f"""#!/bin/sh\necho x >> {tmp_path}/asked\necho 'packages={{"packages": {{"sglang": "0.5.12"}}}}'\n"""
+    )
+    python.chmod(0o755)
+    one = ServerSpec("sglang", "a", {"device": "cpu"}, python=(str(python),))
+    rows = look([one, replace(one, variant="b"), replace(one, variant="late", since="0.5.14")], place(tmp_path))
+    assert [(row.check, row.found) for row in rows if "sglang" in row.check] == [
+        ("sglang", "0.5.12"),
+        ("sglang of late", "0.5.12"),
+    ]
+    assert (tmp_path / "asked").read_text() == "x\n"
+
+
 @pytest.mark.parametrize(
     ("load", "workers", "most"),
     [
