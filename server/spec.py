@@ -3,6 +3,7 @@
 Pure. It must not know of load, of processes, or of what a running server tells.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -135,6 +136,20 @@ def _asks_sync_by_environment(args: Mapping[str, Any], env: Mapping[str, str], v
     """Whether SPEC_V2=0 must be said by flag, because this version no longer reads the variable."""
     reads_no_variable = version >= SPEC_V2_GONE_FIRST and algorithm(args) in CHAIN_OR_TREE
     return reads_no_variable and truth(env.get(SPEC_V2)) is False
+
+
+def as_words(args: Mapping[str, Any], *, negated: bool = False) -> list[str]:
+    """Flags as words of a command line; a switch that is off is left out, or `negated` where every one has a --no-."""
+    words: list[str] = []
+    for name, value in args.items():
+        if value is None or (value is False and not negated):
+            continue
+        words.append(f"--{'no-' if value is False else ''}{name.replace('_', '-')}")
+        if isinstance(value, Mapping):
+            words.append(json.dumps(value))
+        elif not isinstance(value, bool):
+            words.extend(map(str, value if isinstance(value, list | tuple) else [value]))
+    return words
 
 
 def algorithm(args: Mapping[str, Any]) -> str | None:

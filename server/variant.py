@@ -20,6 +20,7 @@ from server.spec import (
     STARTED,
     ServerSpec,
     SpecError,
+    as_words,
     parse_version,
     resolved_args,
     spec_mode,
@@ -71,7 +72,7 @@ def argv(spec: ServerSpec, *, host: str, port: int, seed: int, nccl_port: int | 
     model = {name: args.pop(name) for name in ("model_path", "served_model_name", "tp_size")}
     place = {"host": host, "port": port, "nccl_port": nccl_port, "random_seed": seed}
     own = _sim_args(spec) if spec.engine == "sim" else {}
-    return [*interpreter(spec), "-m", PROGRAMS[spec.engine], *_words({**model, **place, **args, **own})]
+    return [*interpreter(spec), "-m", PROGRAMS[spec.engine], *as_words({**model, **place, **args, **own})]
 
 
 def interpreter(spec: ServerSpec) -> list[str]:
@@ -104,18 +105,6 @@ def _own_variables(spec: ServerSpec) -> dict[str, str]:
 
 def _sim_args(spec: ServerSpec) -> dict[str, Any]:
     return {"sim_version": spec.version, "sim_speed": f"{spec.sim_speed:g}", "sim_profile": spec.sim_profile}
-
-
-def _words(args: Mapping[str, Any]) -> list[str]:
-    """Flags as words of a command line."""
-    words: list[str] = []
-    for name, value in args.items():
-        if value is None or value is False:
-            continue
-        words.append("--" + name.replace("_", "-"))
-        if value is not True:
-            words.extend(str(item) for item in (value if isinstance(value, list | tuple) else [value]))
-    return words
 
 
 def is_secret(name: str) -> bool:

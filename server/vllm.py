@@ -5,7 +5,6 @@ that one variant is the same question to both engines; other flags are passed as
 mode tells (its whole configuration) is given under SGLang's names, as far as they mean the same.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from server.spec import (
     ServerSpec,
     SpecError,
     algorithm,
+    as_words,
     topk,
 )
 
@@ -93,7 +93,7 @@ NGRAM_TOKENS = 4
 def words(spec: ServerSpec, *, host: str, port: int, seed: int) -> list[str]:
     """The command line of the server behind its interpreter; a placeholder stands where the model has no path."""
     place = {"host": host, "port": port, "seed": seed}
-    return [*PROGRAM, spec.model_path or MODEL_PLACEHOLDER, *_words({**place, **arguments(spec)})]
+    return [*PROGRAM, spec.model_path or MODEL_PLACEHOLDER, *as_words({**place, **arguments(spec)}, negated=True)]
 
 
 def arguments(spec: ServerSpec) -> dict[str, Any]:
@@ -153,21 +153,6 @@ def check(spec: ServerSpec) -> None:
     config = speculation(spec)
     if config and config["num_speculative_tokens"] < 1:
         raise SpecError("speculative_num_draft_tokens counts the token that is no guess; set it to 2 or more")
-
-
-def _words(args: Mapping[str, Any]) -> list[str]:
-    """Flags as words of a command line; vLLM has a --no- form of every switch."""
-    words: list[str] = []
-    for name, value in args.items():
-        flag = name.replace("_", "-")
-        if value is None:
-            continue
-        words.append(f"--no-{flag}" if value is False else f"--{flag}")
-        if isinstance(value, Mapping):
-            words.append(json.dumps(value))
-        elif not isinstance(value, bool):
-            words.extend(str(item) for item in (value if isinstance(value, list | tuple) else [value]))
-    return words
 
 
 def server_info(engine: str, get: Callable[[str], Any]) -> Any:
