@@ -5,6 +5,7 @@ Pure. A name stays in use when its worker is gone; whoever reads its rows must b
 
 from collections.abc import Iterator
 
+from server import vllm
 from server.flags import NEWEST, in_words
 from server.spec import (
     CHAIN_OR_TREE,
@@ -22,9 +23,17 @@ from server.spec import (
 
 def notes(spec: ServerSpec) -> list[str]:
     """One sentence for each way in which this version runs the variant as its nearest; none where it runs as named."""
+    if spec.engine == "vllm":
+        return [f"{spec.variant} on vllm {note}" for note in _notes_on_vllm(spec)]
     if spec.engine not in ("sglang", "sim"):
         return []
     return [f"{spec.variant} on {spec.engine} {in_words(version_of(spec))} {note}" for note in _notes(spec)]
+
+
+def _notes_on_vllm(spec: ServerSpec) -> Iterator[str]:
+    mode = vllm.spec_mode(spec.args)
+    if truth(spec.env.get(SPEC_V2)) is False and mode.endswith("_overlap"):
+        yield f"runs as {mode}: {SPEC_V2}=0 is not read there; without overlap by ++variant.args.async_scheduling=false"
 
 
 def _notes(spec: ServerSpec) -> Iterator[str]:

@@ -57,7 +57,8 @@ def check(spec: ServerSpec) -> None:
     if spec.engine == "external":
         return
     if spec.engine == "vllm":
-        vllm.check(spec)
+        if reason := vllm.refusal(spec):
+            raise SpecError(f"variant {spec.variant} on vllm: {reason}")
         return
     args, version = resolved_args(spec), version_of(spec)
     reasons = (rule(args, spec.env, version) for rule in RULES)

@@ -13,7 +13,6 @@ from server.spec import (
     DRAFT_PLACEHOLDER,
     MODEL_PLACEHOLDER,
     ServerSpec,
-    SpecError,
     algorithm,
     as_words,
     topk,
@@ -137,22 +136,23 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     return {**{name: text for name, text in base.items() if not name.startswith(("SGLANG_", "SGL_"))}, **ENVIRONMENT}
 
 
-def check(spec: ServerSpec) -> None:
-    """Raise SpecError for a variant that vLLM cannot run as it is meant."""
+def refusal(spec: ServerSpec) -> str | None:
+    """Why vLLM cannot run the variant as it is meant, with what to change; None where it can."""
     for name in spec.args:
         if name in SGLANG_ONLY:
-            raise SpecError(f"variant.args.{name} is SGLang's and vLLM has none; remove it, or use engine=sglang")
+            return f"variant.args.{name} is SGLang's and vLLM has none; remove it, or use engine=sglang"
         if name in OURS:
-            raise SpecError(f"variant.args.{name} is set by loadgen ({OURS[name]}); remove it from the variant")
+            return f"variant.args.{name} is set by loadgen ({OURS[name]}); remove it from the variant"
     if algorithm(spec.args) not in (None, *METHODS):
         known = ", ".join(METHODS)
-        raise SpecError(f"speculative_algorithm={algorithm(spec.args)} is not offered to vLLM; it takes {known}")
+        return f"speculative_algorithm={algorithm(spec.args)} is not offered to vLLM; it takes {known}"
     if algorithm(spec.args) in CHAIN_OR_TREE and topk(spec.args) > 1:
         wide = f"speculative_eagle_topk={topk(spec.args)}"
-        raise SpecError(f"{wide} makes a tree, and vLLM verifies chains only; set speculative_eagle_topk=1")
+        return f"{wide} makes a tree, and vLLM verifies chains only; set speculative_eagle_topk=1"
     config = speculation(spec)
     if config and config["num_speculative_tokens"] < 1:
-        raise SpecError("speculative_num_draft_tokens counts the token that is no guess; set it to 2 or more")
+        return "speculative_num_draft_tokens counts the token that is no guess; set it to 2 or more"
+    return None
 
 
 def server_info(engine: str, get: Callable[[str], Any]) -> Any:

@@ -11,7 +11,7 @@ from loadgen.__main__ import variants
 from server import vllm
 from server.proof import Contradiction, contradictions
 from server.spec import ServerSpec, SpecError
-from server.variant import argv, check, environment, missing_keys
+from server.variant import argv, check, environment, missing_keys, notes
 
 CHAIN = {
     "speculative_algorithm": "EAGLE3",
@@ -103,15 +103,25 @@ def test_flags_with_one_meaning_are_renamed() -> None:
     ],
 )
 def test_what_vllm_has_not_is_refused_by_name(args: dict[str, Any], said: str) -> None:
-    """Another variant than its label must not start."""
-    with pytest.raises(SpecError, match=said):
+    """Another variant than its label must not start; in a grid one has to know which it was."""
+    with pytest.raises(SpecError, match=said) as caught:
         check(spec(args))
+    assert str(caught.value).startswith(f"variant {spec(args).variant} on vllm: ")
 
 
 def test_the_environment_has_the_development_interface_and_nothing_of_sglang() -> None:
     """What only SGLang reads would look in the record as if it did something."""
     shown = environment(spec(env={"SGLANG_ENABLE_SPEC_V2": "1", "VLLM_X": "2"}), {"PATH": "/bin"}, gpus=[])
     assert shown == {"PATH": "/bin", "VLLM_X": "2", "VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
+
+
+def test_a_synchronous_chain_is_said_to_overlap() -> None:
+    """Two variants of SGLang's may be one server of vLLM's: whoever compares them has to know."""
+    sync = spec(CHAIN, env={"SGLANG_ENABLE_SPEC_V2": "0"})
+    (note,) = notes(sync)
+    assert "runs as chain_overlap: SGLANG_ENABLE_SPEC_V2=0 is not read there" in note
+    assert notes(replace(sync, args={**CHAIN, "async_scheduling": False})) == []
+    assert notes(spec(CHAIN)) == notes(spec(NGRAM, env=sync.env)) == []
 
 
 def test_missing_weights_are_named() -> None:
