@@ -6,6 +6,7 @@ Owns wording; makes no numbers of its own.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from loadgen import shares
 from loadgen.config import in_words
 from loadgen.words import figure, percent
 
@@ -44,6 +45,9 @@ def lines(points: Sequence[Point]) -> Iterator[str]:
             (level, f"{figure(gpu['tokens_per_joule'])} ({figure(gpu['power_w'])} W)") for level, gpu in energy.items()
         )
         yield f"output tokens a joule of all GPUs, by {', '.join(by)}: {_each(each)}"
+    for level, numbers in told:
+        if profile := numbers.get("profile"):
+            yield from shares.lines(level, profile)
 
 
 def _level(point: Point) -> str:

@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from loadgen.asking import check_workload
 from loadgen.bounds import choice, number, value_of
-from loadgen.config import Config, unknown_key, urls
+from loadgen.config import Config, Engine, unknown_key, urls
 from loadgen.errors import ConfigError
 from loadgen.loads import check_load
 
@@ -100,11 +100,24 @@ def _check_engine(config: Config) -> None:
     number(config, "engine.sim_speed", 0, 100_000, above=True)
     for name in ("ready_s_max", "warm_up_s_max", "hang_s_max"):
         number(config, f"engine.{name}", 0, 86_400, above=True)
+    number(config, "engine.profile_steps", 1, 1000)
     number(config, "engine.stop_s_max", 0, 120)  # a guard kills then, whatever it was told
+    _check_profile(engine)
     _check_version("engine.version", engine.version)
     _check_python("engine.python", engine.python)
     _check_cores(engine.cores)
     _check_urls(config)
+
+
+def _check_profile(engine: Engine) -> None:
+    if not isinstance(engine.profile, bool):
+        file = f"; the simulator's file is engine.sim_profile={engine.profile}" if engine.profile is not None else ""
+        raise ConfigError(f"engine.profile={engine.profile}: give true or false{file}")
+    if engine.profile and engine.kind in ("vllm", "external"):
+        raise ConfigError(
+            f"engine.profile=true with engine={engine.kind}: only an SGLang that is started here is profiled, "
+            "the trace of another lies where we cannot read it; leave engine.profile out"
+        )
 
 
 def _check_version(key: str, text: str | None) -> None:

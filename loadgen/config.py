@@ -39,7 +39,9 @@ class Engine:
     python: Any = None  # an interpreter, or the words of a command; `engine.interpreter` is the checked form
     version: str | None = None
     sim_speed: float = 10.0
-    profile: str | None = None
+    sim_profile: str | None = None
+    profile: Any = False  # true or false, nothing else
+    profile_steps: int = 20
     api_key_env: str | None = None
     ca_file: str | None = None
     ready_s_max: float = 3600.0

@@ -35,7 +35,7 @@ def server_spec(conf: Config, kind: str) -> ServerSpec:
         version=conf.engine.version or (_simulated(conf.variant.since) if engine == "sim" else None),
         since=conf.variant.since,
         sim_speed=conf.engine.sim_speed,
-        sim_profile=_absolute(conf.engine.profile),
+        sim_profile=_absolute(conf.engine.sim_profile),
         ca_file=_absolute(conf.engine.ca_file),
         api_key_env=conf.engine.api_key_env,
         ready_s_max=conf.engine.ready_s_max,
@@ -96,7 +96,7 @@ def check_inputs(conf: Config) -> None:
     """Refuse what would only be missed later: files, and the key's variable. Raises ConfigError."""
     args = {**conf.engine.args, **conf.variant.args}
     files = [(f"variant.args.{flag}", _file(flag, args.get(flag))) for flag in FILE_FLAGS]
-    for key, name in (("engine.profile", conf.engine.profile), ("engine.ca_file", conf.engine.ca_file), *files):
+    for key, name in (("engine.sim_profile", conf.engine.sim_profile), ("engine.ca_file", conf.engine.ca_file), *files):
         if isinstance(name, str) and name and not Path(name).is_file():
             raise ConfigError(f"{key}={name}: there is no such file; name one that exists")
     variable = conf.engine.api_key_env

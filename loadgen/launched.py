@@ -12,6 +12,8 @@ from loadgen.window import Measured
 from server import effects, proof
 from server.variant import ServerSpec, mode_of, parse_version
 
+PROFILED = "torch's profiler has run in this server before (engine.profile): it may be slower than a fresh one"
+
 
 @dataclass
 class Launched:
@@ -30,6 +32,8 @@ class Launched:
     points: list[str] = field(default_factory=list)  # the folders' names of its Points so far
     metrics: list[dict[str, Any]] = field(default_factory=list)
     must_match: dict[str, Any] = field(default_factory=dict)  # of launch.json
+    profiled: bool = False  # torch's profiler has run in it
+    gone: bool = False  # it ended beside a Point: the next one needs another
 
     def point_id(self, name: str) -> str:
         """An id for the next Point, whose folder has this name: other workloads of a grid have folders of the same."""
@@ -68,7 +72,8 @@ class Launched:
     def remarks(self) -> list[str]:
         """What is to be known with every result, and speaks against none."""
         decided = proof.remarks(self.spec, self.endpoint.get("server_info"))
-        return [*decided, *effects.remarks(self.endpoint.get("said", []))]
+        slower = [PROFILED] if self.profiled else []
+        return [*slower, *decided, *effects.remarks(self.endpoint.get("said", []))]
 
 
 def suffix(count: int) -> str:

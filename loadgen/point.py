@@ -20,6 +20,7 @@ from loadgen import (
     served,
     stack,
     store,
+    stretch,
     summary,
     verdict,
     window,
@@ -67,7 +68,12 @@ def measure(
         watch = observe(crew, launched, _shower(cell, ladder, progress), stop, hang_after_s(conf))
     finally:
         crew.dismiss()
-    return _conclude(cell, watch)
+    point, code = _conclude(cell, watch)
+    if conf.engine.profile and point["summary"]:
+        # The Point is whole and on the disk: whatever becomes of the profile, it stands.
+        point["summary"]["profile"] = stretch.profile(cell, found, progress, stop)
+        store.write_json(place / store.POINT, point)
+    return point, code
 
 
 def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping[str, Any]], None]:

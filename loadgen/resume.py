@@ -36,7 +36,7 @@ def question(configs: Sequence[Config], places: Sequence[Path], hashes: Sequence
 
 def _files(conf: Config) -> dict[str, str]:
     """A hash of every file, but that of the prompts, which decides what is measured."""
-    names = (conf.load.trace, conf.engine.profile)
+    names = (conf.load.trace, conf.engine.sim_profile)
     return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in names if name}
 
 

@@ -35,7 +35,11 @@ class Servers:
 
         Raises ServerError, ClusterError or Interrupted; Refused before the first one, where nothing can be started.
         """
-        if self.launched is None or (self.launched.spec, self.launched.block) != (spec, conf.block):
+        if (
+            self.launched is None
+            or self.launched.gone
+            or (self.launched.spec, self.launched.block) != (spec, conf.block)
+        ):
             self.end(progress)
             self._refuse(spec, conf.block)
             before, self.before_first = self.before_first, None

@@ -60,7 +60,7 @@ def ingredients(launch: Named) -> dict[str, Any]:
         "engine.version": launch.get("engine_version"),
         "engine.simulated": launch["simulated"],
         "engine.sim_speed": launch.get("sim_speed"),
-        "engine.profile": engine.get("profile"),
+        "engine.sim_profile": engine.get("sim_profile"),
         "engine.args": engine.get("args") or {},
         "engine.env": engine.get("env") or {},
         **_packages(launch, provenance.get("engine_packages") or {}),

@@ -33,6 +33,7 @@ from server.ready import Ready, replaced, wait_ready
 from server.spec import ServerSpec, SpecError
 from server.stop import StopReport, leftovers, patience_s, stop
 from server.telemetry import Sampler
+from server.torch_trace import take
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
@@ -242,6 +243,11 @@ class ServerActor:
         path = vllm.FLUSH_PATH if self._spec.engine == "vllm" else "/flush_cache"
         done = [flush(url, self._access(), path) for url in self._urls]  # each of them, also behind one that refuses
         return all(done)
+
+    def profile(self, name: str, steps: int) -> dict[str, Any]:
+        """Have the server profile so many steps; their shares, see torch_trace.take. Traces go to traces/`name`."""
+        folder = (self._folder / "traces" / name).absolute()
+        return take(self._urls[0], self._access(), self._spec, folder, steps)
 
     def leftovers(self) -> list[str]:
         """Servers of earlier runs on this machine whose guard was killed, in words."""

@@ -43,10 +43,11 @@ PURE = {
             "energy",
             "stack",
             "ratios",
+            "shares",
         ]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity", "batches", "vllm"]),
-    *(f"server.{name}" for name in ["claims", "failures", "flags", "nearest"]),
+    *(f"server.{name}" for name in ["claims", "failures", "flags", "nearest", "profiling"]),
 }
 IMPURE = {"ray", "aiohttp", "pyarrow", "hydra", "time", "os"}
 ONLY_IN = {
@@ -112,6 +113,7 @@ FLOW = [
     "preflight",
     "cell",
     "served",
+    "stretch",
     "point",
     "grid",
 ]

@@ -197,3 +197,18 @@ def test_a_server_that_dies_soon_after_it_was_ready(tmp_path: Path, capsys: pyte
     assert (line["status"], line["exit_code"]) == ("FAILED", 3)
     assert "SIGKILL" in line["reason"], line
     assert "warm-up requests was answered" not in capsys.readouterr().err
+
+
+def test_a_simulated_server_has_no_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """engine.profile=true: its load comes once more, unrecorded; that no trace came is said, and the Points stand."""
+    asked = ["load.concurrency=[2,3]", "load.requests=[6,6]", "engine.profile=true", "engine.profile_steps=5"]
+    assert main([*TINY, *asked, f"hydra.run.dir={tmp_path}/run"]) in (0, 6)
+    told = capsys.readouterr()
+    assert told.out.count("no trace came: the server answers, and writes nothing") == 2
+    assert "engine.profile: no trace came at concurrency 2" in told.err
+    assert len(read_dataset(tmp_path)) == 12
+    first, second = (read_json(path) for path in sorted(point_files(tmp_path)))
+    assert first["summary"]["profile"]["trace"] is None
+    assert [text for text in second["caveats"] if "profiler has run" in text]
+    assert not [text for text in first["caveats"] if "profiler has run" in text]
+    assert len({first["launch_id"], second["launch_id"]}) == 1
