@@ -95,9 +95,13 @@ class ServerSpec:
 
 
 def parse_version(text: str | None) -> Version:
-    """The first three numbers of a version; those of VERSION_DEFAULT where there are none."""
-    found = re.match(r"\D*(\d+)\.(\d+)\.(\d+)", text or VERSION_DEFAULT)
-    return (int(found[1]), int(found[2]), int(found[3])) if found else parse_version(VERSION_DEFAULT)
+    """The first three numbers of a version, those of VERSION_DEFAULT where none is given.
+
+    A number that is missing is 0: what cannot be read is no version that is known here, and so never the one asked for.
+    """
+    found = re.match(r"\D*(\d+)(?:\.(\d+))?(?:\.(\d+))?", text or VERSION_DEFAULT)
+    major, minor, patch = found.groups("0") if found else ("0", "0", "0")
+    return int(major), int(minor), int(patch)
 
 
 def version_of(spec: ServerSpec) -> Version:

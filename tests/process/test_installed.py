@@ -42,6 +42,8 @@ def test_another_version_than_asked_is_refused(tmp_path: Path) -> None:
         settled(spec(made(tmp_path, "0.5.23"), "0.5.9"), os.environ)
     assert "engine.version=0.5.9 was asked for, but env PYTHONPATH=" in str(caught.value)
     assert "has sglang 0.5.23; set engine.version=0.5.23 or leave it out" in str(caught.value)
+    with pytest.raises(SpecError, match=r"was asked for, but .* has sglang 0\.1\.dev11"):
+        settled(spec(made(tmp_path, "0.1.dev11"), "0.5.9"), os.environ)
 
 
 def test_a_variant_that_the_installed_version_lacks_is_refused_by_it(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from server.variant import (
     missing_keys,
     mode_of,
     notes,
+    parse_version,
     shown_environment,
     spec_mode,
 )
@@ -104,6 +105,24 @@ def test_argv_by_version(version: str | None, graph: str, sync_flag: bool) -> No
 def test_spec_mode(version: str | None, args: dict[str, Any], env: dict[str, str], mode: str) -> None:
     """What "v1" and "v2" mean depends on the version."""
     assert spec_mode(args, env, version) == mode
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (None, (0, 5, 9)),
+        ("", (0, 5, 9)),
+        ("v0.5.12.post1", (0, 5, 12)),
+        ("0.32.0+cpu", (0, 32, 0)),
+        ("0.5.23rc2", (0, 5, 23)),
+        ("0.1.dev11", (0, 1, 0)),
+        ("0.6", (0, 6, 0)),
+        ("unknown", (0, 0, 0)),
+    ],
+)
+def test_versions(text: str | None, version: tuple[int, int, int]) -> None:
+    """Only where no version is given the default is meant: one that cannot be read is not taken for it."""
+    assert parse_version(text) == version
 
 
 def test_a_late_variant_s_mode_where_no_version_is_told() -> None:
