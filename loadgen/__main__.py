@@ -24,7 +24,8 @@ from hydra.plugins.sweeper import Sweeper
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from loadgen import checks, grid, overrides, secret, store
+from loadgen import checks, overrides, secret, store
+from loadgen.asked import Collected, Run
 from loadgen.errors import ConfigError, Interrupted, LoadgenError
 
 # Hydra's own file has one key more than its schema.
@@ -44,6 +45,8 @@ def main(argv: list[str] | None = None) -> int:
         if not collected.runs:
             return 0
         try:
+            from loadgen import grid  # here: help and most refusals wait neither for Ray nor for what measures
+
             return grid.run_all(collected)
         finally:  # a dry run and a late refusal use none of the folders that Hydra made
             store.remove_empty(collected.root, [run.folder for run in collected.runs])
@@ -54,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
         return Interrupted(signal.SIGINT).exit_code
 
 
-def compose(arguments: list[str]) -> grid.Collected:
+def compose(arguments: list[str]) -> Collected:
     """Have Hydra compose every run of the command line and check each. Raises ConfigError; starts nothing."""
     found: list[tuple[Any, Path]] = []
     about: dict[str, Any] = {}
@@ -83,7 +86,7 @@ def compose(arguments: list[str]) -> grid.Collected:
     except ConfigError:
         store.remove_empty(swept, [folder for _, folder in found])
         raise
-    return grid.Collected(tuple(runs), about.get("root", Path()), about.get("chosen", False), shell_line(arguments))
+    return Collected(tuple(runs), about.get("root", Path()), about.get("chosen", False), shell_line(arguments))
 
 
 def _call(collect: Any, arguments: list[str]) -> None:
@@ -123,8 +126,8 @@ def _sweep_records() -> set[Path]:
     return set(Path().glob(f"outputs/*/*/{SWEEP_RECORD}"))
 
 
-def _run(composed: Any, folder: Path) -> grid.Run:
-    return grid.Run(checks.parse(composed, variants()), folder.absolute())
+def _run(composed: Any, folder: Path) -> Run:
+    return Run(checks.parse(composed, variants()), folder.absolute())
 
 
 def variants() -> list[str]:

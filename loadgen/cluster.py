@@ -109,12 +109,12 @@ def _init(address: str | None, folder: str | None, workers: int) -> None:
         os.environ.pop("RAY_ADDRESS", None)
         # Ray starts a process for each CPU at once: so many as a run uses, not one for each of a large node's cores.
         small: dict[str, Any] = {"num_cpus": workers + BESIDE_WORKERS, "object_store_memory": OBJECT_STORE_BYTES}
-        with _lean():
+        with lean():
             ray.init(**small, _temp_dir=folder, _node_ip_address=LOOPBACK, **quiet)
 
 
 @contextlib.contextmanager
-def _lean() -> Iterator[None]:
+def lean() -> Iterator[None]:
     """Ray's start without the programs that no run uses."""
     node: Any = ray._private.node.Node
     kept = {name: getattr(node, name) for name in UNUSED if hasattr(node, name)}

@@ -30,6 +30,7 @@ from loadgen import (
     store,
     verdict,
 )
+from loadgen.asked import Collected, Run
 from loadgen.config import Config, Level
 from loadgen.errors import (
     Bug,
@@ -48,24 +49,6 @@ from loadgen.progress import Progress
 from loadgen.replay import trace_warnings
 from loadgen.servers import Servers
 from server.variant import ServerSpec
-
-
-@dataclass(frozen=True)
-class Run:
-    """One composed configuration and the folder of its results."""
-
-    config: Config
-    folder: Path
-
-
-@dataclass(frozen=True)
-class Collected:
-    """All runs of one command; `root` holds the ledger, `chosen`: the user named it, `command`: what was typed."""
-
-    runs: tuple[Run, ...]
-    root: Path
-    chosen: bool
-    command: str
 
 
 def run_all(collected: Collected) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import ray
 
+from loadgen.cluster import lean
 from server.actor import ServerActor
 from server.spec import ServerSpec
 
@@ -31,15 +32,16 @@ def cluster() -> Iterator[None]:
     """One local Ray with two logical GPUs for all tests here."""
     # Ray's sockets allow 107 bytes of path.
     folder = tempfile.mkdtemp(prefix="lg", dir="/tmp")
-    ray.init(
-        address="local",
-        num_cpus=2,
-        num_gpus=2,
-        include_dashboard=False,
-        _temp_dir=folder,
-        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT), "TEST_KEY": "canary"}},
-        log_to_driver=False,
-    )
+    with lean():
+        ray.init(
+            address="local",
+            num_cpus=2,
+            num_gpus=2,
+            include_dashboard=False,
+            _temp_dir=folder,
+            runtime_env={"env_vars": {"PYTHONPATH": str(ROOT), "TEST_KEY": "canary"}},
+            log_to_driver=False,
+        )
     yield
     ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)
@@ -192,11 +194,13 @@ def test_an_external_server_that_is_not_there(actor: Callable[..., Any]) -> None
 
 DRIVER = """
 import sys, time, ray
+from loadgen.cluster import lean
 from server.actor import ServerActor
 from server.spec import ServerSpec
 folder, python, fake, temp, root = sys.argv[1:]
-ray.init(address="local", num_cpus=1, include_dashboard=False, _temp_dir=temp,
-         runtime_env={"env_vars": {"PYTHONPATH": root}}, log_to_driver=False)
+with lean():
+    ray.init(address="local", num_cpus=1, include_dashboard=False, _temp_dir=temp,
+             runtime_env={"env_vars": {"PYTHONPATH": root}}, log_to_driver=False)
 spec = ServerSpec("sglang", "baseline", env={"FAKE": fake}, python=(python,))
 actor = ray.remote(ServerActor).options(num_cpus=0, max_concurrency=4).remote(spec, folder)
 print(ray.get(actor.start.remote())["ok"], flush=True)
