@@ -18,17 +18,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from running import faulty_python
 
 import server
-from loadgen import cluster
 from loadgen.__main__ import main
 from loadgen.dataset import point_files, read_json
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
-
-from running import faulty_python
-
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_ray")]
 FAST = ("workload.max_tokens=128", "load.window_s=3", "output.quiet=true")
 SIM = ("+variant=baseline", "engine=sim", "engine.sim_speed=20", *FAST)
 # What a busy neighbour of the test machine can cause beside the fault that is meant.
@@ -37,12 +33,6 @@ PAUSE_S, PAUSE_EVERY_S = 0.05, 0.5
 HOGS = 4  # one alone gets its half between the worker's short turns, and delays nothing
 CONNECTIONS = 4
 STREAMS, SPARE_FILES = 200, 234  # what so many streams and a worker need just now
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_ray() -> Iterator[None]:
-    with cluster.opened(None):
-        yield
 
 
 def broken(folder: Path, *asked: str) -> set[str]:

@@ -3,30 +3,21 @@
 import contextlib
 import json
 import resource
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from running import faulty_python
 
-from loadgen import cluster, trial
+from loadgen import trial
 from loadgen.__main__ import main
 from loadgen.dataset import point_files, read_dataset, read_json, read_ledger
 from loadgen.interrupt import signals
 from loadgen.stack import hash_of
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
-
-from running import faulty_python
+pytestmark = pytest.mark.usefixtures("one_ray")
 
 TINY = ["+variant=baseline", "engine=sim", "engine.sim_speed=8", "workload.max_tokens=48", "output.quiet=true"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_ray() -> Iterator[None]:
-    with cluster.opened(None):
-        yield
 
 
 @pytest.fixture(scope="module")
