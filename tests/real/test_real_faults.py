@@ -34,7 +34,7 @@ def nothing_left() -> Iterator[None]:
 
 def level_running(folder: Path, number: int) -> None:
     """Wait until requests of this level have ended: its server generates."""
-    text = f"level {number} of 3"
+    text = f"level {number} of 2"
 
     def answered() -> bool:
         lines = [line for line in (folder / "err").read_text(errors="replace").splitlines() if text in line]
@@ -61,9 +61,9 @@ def strike(results: Path, number: int, limit_s: float) -> float:
 def test_a_killed_and_a_stopped_scheduler_fail_their_points_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """kill -9, then SIGSTOP, each in a level of its own: FAILED with the reason, and the third level runs anew."""
+    """kill -9 in one level, SIGSTOP in the next, which got a fresh server: each FAILED by its own rule."""
     results, began_s = tmp_path / "results", time.monotonic()
-    levels = ("load.concurrency=[2,3,4]", "load.requests=[2000,2000,8]")
+    levels = ("load.concurrency=[2,3]", "load.requests=[2000,2000]")
     process = begin(tmp_path, *CHAIN, *levels, f"engine.hang_s_max={SILENCE_S}", f"hydra.run.dir={results}")
     try:
         level_running(tmp_path, 1)
@@ -74,17 +74,16 @@ def test_a_killed_and_a_stopped_scheduler_fail_their_points_only(
         process.terminate()
         raise
     study = end(process, tmp_path, results, began_s)
-    first, second, third = study.ledger()
+    first, second = study.ledger()
     with capsys.disabled():
         print(f"\nkilled: told after {killed_s:.1f} s: {first['reason']}")
         print(f"stopped: told after {stopped_s:.1f} s: {second['reason']}\n{study.out}")
     assert (first["status"], first["exit_code"]) == ("FAILED", 3)
     assert (second["status"], second["exit_code"]) == ("FAILED", 3)
-    assert third["status"] in ("VALID", "INVALID")
     rules = {point["load"]["concurrency"]: point["verdict"]["reasons"][:1] for point in study.points()}
     assert (rules[2][0]["rule"], rules[3][0]["rule"]) == ("server_died", "server_hung")
     assert study.code == 3
-    assert len(study.launches()) == 3
+    assert len(study.launches()) == 2
     require_nothing_left()
 
 
