@@ -100,7 +100,7 @@ def _call(collect: Any, arguments: list[str]) -> None:
         sys.stderr.write(said.getvalue())
     except OverrideParseException as error:
         raise ConfigError(overrides.not_read(error.override)) from None
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:  # it raises bare ones for some groups
         raise ConfigError(overrides.complaint(str(error))) from None
     except SystemExit as error:
         if error.code:

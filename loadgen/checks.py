@@ -67,6 +67,8 @@ def _said(error: OmegaConfBaseException) -> str:
     key, text = getattr(error, "full_key", None) or "?", str(error).splitlines()[0]
     if "not in" in text:
         return unknown_key(str(key))
+    if "is not Optional" in text:
+        return f"{key}=null is no value for it; give one, or take it out with ~{key}"
     return f"{key}: {text}; correct the value of {key}"
 
 

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from loadgen.config import Config, levels
 from loadgen.report import run_line
 from loadgen.words import clean
+from server.claims import CAP
 from server.effects import watched
 from server.flags import in_words
 from server.proof import checks
 from server.spec import STARTED, ServerSpec, version_of
-from server.variant import argv, mode_of, notes, shown_environment
+from server.variant import argv, mode_of, notes, resolved_args, shown_environment
 
 HOST, PORT = "127.0.0.1", 30000  # what SGLang would take; a real start picks a free port
 
@@ -32,10 +33,25 @@ def _run(conf: Config, spec: ServerSpec) -> Iterator[str]:
         yield " ".join([*shown, shlex.join(argv(spec, host=HOST, port=PORT, seed=conf.block))])
         yield from (f"note: {note}" for note in notes(spec))
         yield f"runs: {_meant(spec)}"
-    most = max((level.concurrency or 1 for level in levels(conf.load)), default=1)
+    most = _most(conf)
+    if warned := cap_warning(conf, spec):
+        yield f"note: {warned}"
     yield "checked in /server_info: " + ", ".join(f"{flag} = {value}" for flag, value in checks(spec, most))
     if spec.engine != "external" and (flags := watched(spec)):
         yield "its log is held against: " + ", ".join(flags)
+
+
+def _most(conf: Config) -> int:
+    """The highest concurrency asked for."""
+    return max((level.concurrency or 1 for level in levels(conf.load)), default=1)
+
+
+def cap_warning(conf: Config, spec: ServerSpec) -> str | None:
+    """Where the variant itself caps running requests below the load, what will become of its Points."""
+    cap = (spec.args if spec.engine in ("vllm", "external") else resolved_args(spec)).get(CAP)
+    if spec.engine == "external" or cap is None or cap >= _most(conf):
+        return None
+    return f"{spec.variant}: {CAP}={cap} is below the load of {_most(conf)}: Points above {cap} will be INVALID"
 
 
 def _meant(spec: ServerSpec) -> str:

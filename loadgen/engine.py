@@ -9,6 +9,7 @@ from typing import Any
 from conf import variant as variants
 from loadgen.config import Config, urls
 from loadgen.errors import ConfigError
+from server.flags import canonical, twice
 from server.sim.flags import VERSIONS as SIMULATED_VERSIONS
 from server.spec import STARTED
 from server.variant import ServerSpec, SpecError, check, missing_keys, parse_version
@@ -24,7 +25,7 @@ def server_spec(conf: Config, kind: str) -> ServerSpec:
     spec = ServerSpec(
         engine=engine,
         variant=conf.variant.name,
-        args={name: _file(name, value) for name, value in {**conf.engine.args, **conf.variant.args}.items()},
+        args=_flags(conf, engine),
         env={**conf.engine.env, **conf.variant.env},
         model_name=conf.model.name,
         model_path=_home(conf.model.path),
@@ -51,6 +52,16 @@ def server_spec(conf: Config, kind: str) -> ServerSpec:
     return spec
 
 
+def _flags(conf: Config, engine: str) -> dict[str, Any]:
+    """The variant's flags over the engine's, whichever of its names each was given by."""
+    merged: dict[str, Any] = {}
+    for group, args in (("engine", conf.engine.args), ("variant", conf.variant.args)):
+        if engine != "vllm" and (same := twice(args)):
+            raise ConfigError(f"{group}.args.{same[0]} and {group}.args.{same[1]} are one flag; give one of them")
+        merged |= args if engine == "vllm" else canonical(args)
+    return {name: _file(name, value) for name, value in merged.items()}
+
+
 def _home(name: str | None) -> str | None:
     """A leading ~ as the user's folder: no shell sees what stands in a file."""
     return str(Path(name).expanduser()) if name and name.startswith("~") else name
@@ -61,8 +72,15 @@ def interpreter(given: str | list[str] | None) -> tuple[str, ...]:
     if not given:
         return ()
     if isinstance(given, str):
-        given = [given] if Path(str(_home(given))).is_file() else shlex.split(given)
+        given = [given] if Path(str(_home(given))).is_file() else _words(given)
     return tuple(str(_home(word)) for word in given)
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"engine.python={command}: {error}; give its words as a list, [word,word]") from None
 
 
 def _simulated(since: str | None) -> str | None:
@@ -117,8 +135,9 @@ def resolve_engine(conf: Config, gpus: Sequence[int]) -> str:
     if kind == "auto":
         kind = "sglang" if best > 0 else "sim"
     if kind in STARTED:
-        if best < server_spec(conf, kind).gpus:
-            asked = f"{conf.model.name} needs model.tp={conf.model.tp} GPUs on one node, the best has {best}"
+        if best < (wanted := server_spec(conf, kind).gpus):
+            more = f" ({wanted} with all its replicas and stages)" if wanted != conf.model.tp else ""
+            asked = f"{conf.model.name} needs model.tp={conf.model.tp} GPUs{more} on one node, the best has {best}"
             raise ConfigError(f"{asked}; set model.tp, or add engine=sim")
         require_weights(conf, kind)
     return kind

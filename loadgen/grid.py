@@ -151,6 +151,9 @@ def measure(
     grid = Grid(root, stop, resume.done(root), Servers(stop, look))
     with Progress(runs[0].config.output.quiet) as progress:
         progress.line(report.plan_text(configs, specs, root, estimate_s))
+        for warned in dict.fromkeys(map(dry.cap_warning, configs, specs)):
+            if warned:
+                progress.warn(warned)
         try:
             for run, spec, asking in zip(runs, specs, asks, strict=True):
                 grid.run(run, spec, asking, progress)

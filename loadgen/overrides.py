@@ -15,9 +15,10 @@ OVERRIDE = re.compile(r"(?P<sign>[+~]{0,2})(?P<key>[A-Za-z_][\w./@:-]*)=(?P<valu
 LITERAL = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf)|true|false", re.IGNORECASE)
 # These groups have no default, so Hydra wants a plus; people may leave it out.
 PLUS_GROUPS = ("variant", "study")
-FREE_TEXTS = ("tags", "variant.env")  # mappings from names to texts
+FREE_TEXTS = ("tags", "variant.env", "engine.env")  # mappings from names to texts
 # Mappings that take any key; Hydra wants "++" to add one, people need not.
-OPEN_MAPPINGS = ("tags", "variant.env", "workload.body")
+OPEN_MAPPINGS = ("tags", "variant.env", "engine.env", "engine.args", "workload.body")
+GROUPS = (*PLUS_GROUPS, "model", "engine", "workload", "load", "cluster", "output")
 
 
 def prepare(argv: Sequence[str]) -> list[str]:
@@ -38,6 +39,9 @@ def _prepare(argument: str) -> str:
     sign, key, value = found["sign"], found["key"], found["value"]
     if looks_secret(key, value):
         raise ConfigError(secret_sentence(key))
+    if key in GROUPS and "~" not in sign and re.match(r"\s*(\[|null$|$)", value, re.IGNORECASE):
+        # Hydra would merge a list's files into one, which no name would tell.
+        raise ConfigError(f"{key}={value}: name one; several are one run each, as in -m {key}=a,b")
     if key in PLUS_GROUPS and not sign:
         sign = "+"
     if not sign and _below(key, OPEN_MAPPINGS):
@@ -66,12 +70,16 @@ def complaint(text: str) -> str:
     """Hydra's complaint as one sentence that says what to change."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else "Hydra refused the command line"
+    if found := re.match(r"Multiple values for ([\w/]+)", first):
+        return f"{found[1]} is given twice; name one, or add -m and write {found[1]}=a,b for one run each"
     if found := re.match(r"Could not override '([^']+)'", first):
         return _not_there(found[1])
     if found := re.search(r"Error parsing override '(.*)'", first, re.DOTALL):
         return not_read(found[1])
     if found := re.match(r"Ambiguous value for argument '([^=']+)=(.*)'", first, re.DOTALL):
         key, value = _as_typed(found[1]), found[2]
+        if key in GROUPS:
+            return f"{key} got several values: name one, or add -m for one run each"
         one, many = f"quote one text with commas as \"{key}='{value}'\"", f"write a list as {key}=[{value}]"
         return f"{key} got several values: {one}, {many}, or add -m for one run each"
     if "Could not find '" in first and (options := _options(lines)):
@@ -94,6 +102,9 @@ def not_read(override: str) -> str:
         whole = "'workload.body={top_p: 0.9}'"
         return f"the shell has split an override at {override}; quote it whole, as in {whole}"
     key, _, value = override.partition("=")
+    if not re.fullmatch(r"[+~]{0,2}[A-Za-z_][\w@/:-]*(\.[A-Za-z_][\w@/:-]*)*", key):
+        parts = "each part begins with a letter, and a flag is written without leading dashes"
+        return f"the override {override} cannot be read: {key} is no key; {parts}"
     quoted = value.replace("'", "\\'")
     return f"the override {override} cannot be read; quote the value, in the shell too: \"{key}='{quoted}'\""
 

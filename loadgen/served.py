@@ -57,7 +57,7 @@ def _gpus(spec: ServerSpec, infos: Infos) -> int | None:
     if spec.on_cpu:
         return None
     sizes: list[Any] = [(info or {}).get("tp_size") for info in infos]
-    return spec.tp if spec.engine != "external" else sum(sizes) if all(sizes) else None
+    return spec.devices if spec.engine != "external" else sum(sizes) if all(sizes) else None
 
 
 def _speculation(cell: Cell, series: Sequence[Series], point_ns: Span, span_ns: Span, infos: Infos) -> Speculation:

@@ -134,8 +134,7 @@ def silenced(spec: ServerSpec, lines: Iterable[str], version: str | None = None)
     found: dict[str, Contradiction] = {}
     for effect, line in _spoken(lines):
         if effect.against(args, mode):
-            old = effect.flag == FUSION_NEW and parse_version(version) < FUSION_NEW_FIRST
-            flag = FUSION_OLD if old else effect.flag
+            flag = _flag(effect, version)
             found.setdefault(flag, Contradiction(flag, args.get(flag), f'"{line}" (server.log)', effect.advice))
     return list(found.values())
 
@@ -150,7 +149,14 @@ def watched(spec: ServerSpec) -> list[str]:
     if spec.engine == "vllm":
         return []
     args, mode = resolved_args(spec), spec_mode(spec.args, spec.env, spec.version or spec.since)
-    return list(dict.fromkeys(effect.flag for effect in EFFECTS if effect.against(args, mode)))
+    asked = spec.version or spec.since
+    return list(dict.fromkeys(_flag(effect, asked) for effect in EFFECTS if effect.against(args, mode)))
+
+
+def _flag(effect: Effect, version: str | None) -> str:
+    """The flag as this version calls it."""
+    old = effect.flag == FUSION_NEW and parse_version(version) < FUSION_NEW_FIRST
+    return FUSION_OLD if old else effect.flag
 
 
 def _spoken(lines: Iterable[str]) -> list[tuple[Effect, str]]:

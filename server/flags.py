@@ -19,7 +19,15 @@ RENAMED: dict[str, tuple[str, Version]] = {
     "stream_output": ("incremental_streaming_output", (0, 5, 10)),
 }
 # Spellings that mean a flag which every version has, and new names, by the name that is used in here.
-OLD_NAMES = {"enable_hicache": "enable_hierarchical_cache", **{new: old for old, (new, _) in RENAMED.items()}}
+OLD_NAMES = {
+    "enable_hicache": "enable_hierarchical_cache",
+    "speculative_draft_model": "speculative_draft_model_path",
+    "expert_parallel_size": "ep_size",
+    "ep": "ep_size",
+    "data_parallel_size": "dp_size",
+    "pipeline_parallel_size": "pp_size",
+    **{new: old for old, (new, _) in RENAMED.items()},
+}
 
 FUSION_OLD = "enable_flashinfer_allreduce_fusion"
 FUSION_NEW = "flashinfer_allreduce_fusion_backend"
@@ -42,6 +50,15 @@ FIRST: dict[str, tuple[Version, str]] = {
 def canonical(args: Mapping[str, Any]) -> dict[str, Any]:
     """The flags under their oldest names, so that a variant's beats the common one whatever it calls it."""
     return {OLD_NAMES.get(name, name): value for name, value in args.items()}
+
+
+def twice(args: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Two names that mean the same flag, of which only one would count; None where each is given once."""
+    first: dict[str, str] = {}
+    for name in args:
+        if (other := first.setdefault(OLD_NAMES.get(name, name), name)) != name:
+            return other, name
+    return None
 
 
 def spelled(args: Mapping[str, Any], version: Version) -> dict[str, Any]:

@@ -3,12 +3,11 @@
 Pure. Each rule answers with the reason and what to change, or None.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from server import vllm
+from server import values, vllm
 from server.flags import OLDEST, Version, in_words, missing_in
 from server.spec import (
     CHAIN_OR_TREE,
@@ -39,7 +38,18 @@ OURS = {
     "tp_size": "model.tp",
     "tensor_parallel_size": "model.tp",
     "api_key": "a secret, which is named by engine.api_key_env and never given",
+    "nnodes": "model.nodes",
+    "node_rank": "model.nodes",
+    "dist_init_addr": "model.nodes",
     "admin_api_key": "a secret, which is named by engine.api_key_env and never given",
+}
+
+NUMBERS = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
+PAGED_TREES = ("flashinfer", "fa3", "triton")
+
+# Variables that are set by us, and how they are meant to be chosen.
+OUR_VARIABLES = {
+    "CUDA_VISIBLE_DEVICES": "the GPUs that the server is given; export it for loadgen itself to leave some out"
 }
 
 Args = Mapping[str, Any]
@@ -91,16 +101,15 @@ def _check_flag(name: str, value: Any) -> None:
         raise SpecError(f"{where} is no flag's name; write the flag without leading dashes and with underscores")
     if name in OURS:
         raise SpecError(f"{where} is set by loadgen ({OURS[name]}); remove it from the variant")
-    for item in value if isinstance(value, list | tuple) else [value]:
-        if not isinstance(item, str | int | float | None) or (isinstance(item, float) and not math.isfinite(item)):
-            raise SpecError(f"{where}={item!r} fits no command line; give a text, a finite number, true, false or null")
-        if "\0" in str(item):
-            raise SpecError(f"{where} holds a NUL character, which no command line can carry; remove it")
+    if reason := values.refused(name, value):
+        raise SpecError(f"{where}={value!r} {reason}")
 
 
 def _check_variable(name: str, text: Any) -> None:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise SpecError(f"variant.env: {name!r} is no variable's name; use letters, digits and underscores")
+    if name in OUR_VARIABLES:
+        raise SpecError(f"variant.env.{name} is set by loadgen ({OUR_VARIABLES[name]}); remove it from the variant")
     if not isinstance(text, str) or "\0" in text:
         raise SpecError(f"variant.env.{name} must be a text without NUL characters; put it into quotes")
 
@@ -114,6 +123,13 @@ def _tree_with_v2(args: Args, env: Env, version: Version) -> str | None:
         f"speculative_eagle_topk={topk(args)} with {SPEC_V2}={env[SPEC_V2]} {done}; "
         f"set variant.env.{SPEC_V2}='0', or speculative_eagle_topk=1, or run +variant=eagle_topk4_v1"
     )
+
+
+def _numbers_alone(args: Args, _env: Env, _version: Version) -> str | None:
+    alone = [name for name in NUMBERS if args.get(name) is not None]
+    if algorithm(args) or not alone:
+        return None
+    return f"{' and '.join(alone)} without speculative_algorithm does nothing; set that one, or these to null"
 
 
 def _steps_unset(args: Args, _env: Env, _version: Version) -> str | None:
@@ -161,12 +177,24 @@ def _tree_backend(args: Args, _env: Env, _version: Version) -> str | None:
     return "attention_backend=trtllm_mha verifies chains only; set another one, or speculative_eagle_topk=1"
 
 
+def _tree_pages(args: Args, _env: Env, _version: Version) -> str | None:
+    is_tree, size = algorithm(args) in CHAIN_OR_TREE and topk(args) > 1, args.get("page_size")
+    if not is_tree or size in (None, 1) or args.get("attention_backend") in (None, *PAGED_TREES):
+        return None
+    return (
+        f"a tree on pages of {size} tokens is verified by {', '.join(PAGED_TREES)} only, not by "
+        f"attention_backend={args['attention_backend']}; set variant.args.page_size=1, or one of those"
+    )
+
+
 RULES: tuple[Callable[[Args, Env, Version], str | None], ...] = (
     _tree_with_v2,
+    _numbers_alone,
     _steps_unset,
     _chain_tokens,
     _adaptive,
     _changed_answers,
     _hierarchical_cache,
     _tree_backend,
+    _tree_pages,
 )

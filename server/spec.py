@@ -4,6 +4,7 @@ Pure. It must not know of load, of processes, or of what a running server tells.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,10 @@ DRAFT_PLACEHOLDER = "<model.draft_path>"
 
 # Engines that are real and ours to start.
 STARTED = ("sglang", "vllm")
+
+# Flags that multiply the devices of tensor parallelism, under either engine's names.
+REPLICAS = ("dp_size", "data_parallel_size")  # with attention spread over them they share the devices
+COPIES = (*REPLICAS, "pp_size", "pipeline_parallel_size")
 
 ALGORITHM_ALIASES = {"NEXTN": "EAGLE"}
 CHAIN_OR_TREE = ("EAGLE", "EAGLE3", "STANDALONE")
@@ -89,9 +94,15 @@ class ServerSpec:
         return self.args.get("device") == "cpu"
 
     @property
+    def devices(self) -> int:
+        """Devices that it spreads over: of each stage of a pipeline and each replica its own."""
+        copies = [name for name in COPIES if not (name in REPLICAS and self.args.get("enable_dp_attention"))]
+        return self.tp * math.prod(int(self.args.get(name) or 1) for name in copies)
+
+    @property
     def gpus(self) -> int:
         """GPUs that it takes; none where it is simulated, not ours, or runs on a CPU."""
-        return 0 if self.on_cpu or self.engine not in STARTED else self.tp
+        return 0 if self.on_cpu or self.engine not in STARTED else self.devices
 
 
 def parse_version(text: str | None) -> Version:
@@ -130,7 +141,7 @@ def _with_draft(spec: ServerSpec) -> dict[str, Any]:
     """The variant's own flags, with the path of the draft model behind the algorithm."""
     name = algorithm(spec.args)
     path = spec.draft_path or (DRAFT_PLACEHOLDER if name in NEEDS_DRAFT_PATH else None)
-    if name in (None, "NGRAM") or path is None or "speculative_draft_model_path" in spec.args:
+    if name in (None, "NGRAM") or path is None or "speculative_draft_model_path" in canonical(spec.args):
         return dict(spec.args)
     first = {"speculative_algorithm": spec.args["speculative_algorithm"], "speculative_draft_model_path": path}
     return {**first, **spec.args}

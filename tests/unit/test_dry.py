@@ -62,3 +62,21 @@ def test_a_running_server_has_no_command() -> None:
     assert "a server that is running at http://h:1" in text
     assert "max_running_requests = at least 3" in text
     assert "launch_server" not in text
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (
+            {"max_running_requests": 8},
+            "note: baseline: max_running_requests=8 is below the load of 250: Points above 8",
+        ),
+        ({"enable_torch_symm_mem": True}, "does next to nothing without variant.args.disable_custom_all_reduce=true"),
+        ({"enable_nccl_nvls": True}, "has enable_nccl_nvls behind SGLang's own all-reduce"),
+    ],
+)
+def test_what_cannot_work_out_is_said_before_the_start(args: dict[str, object], said: str) -> None:
+    """Minutes before the first Point is INVALID, or measures the baseline under another name."""
+    spec = replace(spec_of("baseline"), version="0.5.9")
+    assert said in dry_run([(COMPOSED, replace(spec, args={**spec.args, **args}))])
+    assert "note: " not in dry_run([(COMPOSED, spec)])

@@ -121,10 +121,35 @@ def test_a_path_in_a_file_may_begin_with_the_users_folder(monkeypatch: pytest.Mo
         ("engine.cores=[]", "name each core once"),
         ("++engine.args.Bad=1", "engine.args.Bad"),
         ("++engine.env.a-b=x", "engine.env.a-b"),
-        ("++engine.env.X=1.5", "was read as a number"),
+        ("engine.env={X: 1.5}", "was read as a number"),
     ],
 )
 def test_an_engines_flags_are_checked_like_a_variants(override: str, said: str) -> None:
     """What cannot be meant is refused by name."""
     with pytest.raises(ConfigError, match=re.escape(said)):
         made("+variant=baseline", override)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("++variant.args={cuda_graph_max_bs: 8, cuda_graph_max_bs_decode: 16}", "are one flag; give one of them"),
+        ("engine.args={ep: 8, expert_parallel_size: 8}", "engine.args.ep and engine.args.expert_parallel_size are one"),
+        ("engine.python='/a/\"python'", "No closing quotation; give its words as a list"),
+        ("variant.env.A=null", "variant.env.A=null is no value for it; give one, or take it out with ~variant.env.A"),
+    ],
+)
+def test_what_is_said_twice_or_not_at_all(override: str, said: str) -> None:
+    """Of two names for one flag only the last would count."""
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        server_spec(made("+variant=baseline", override), "sglang")
+
+
+def test_a_variant_s_flag_beats_the_engine_s_under_any_name() -> None:
+    """Both graph sizes of 0.5.9 are one flag, and so are the two names of a draft's path."""
+    flags = ("engine.args.cuda_graph_max_bs=8", "++variant.args.cuda_graph_max_bs_decode=16")
+    draft = "++variant.args.speculative_draft_model=/draft"
+    args = resolved_args(server_spec(made("+variant=eagle_topk1_v2", *flags, draft), "sglang"))
+    assert args["cuda_graph_max_bs"] == 16
+    assert "cuda_graph_max_bs_decode" not in args
+    assert args["speculative_draft_model_path"] == "/draft"

@@ -67,7 +67,18 @@ def test_pickles_are_not_offered() -> None:
         prepare(["--experimental-rerun=x.pickle"])
 
 
+@pytest.mark.parametrize("given", ["variant=[nvls,ngram]", "+variant=[nvls]", "model=null", "+study=", "load=[ladder]"])
+def test_a_group_takes_one_name(given: str) -> None:
+    """Hydra merges the files of a list under the last one's name, and trips over null."""
+    with pytest.raises(ConfigError, match=r"name one; several are one run each"):
+        prepare([given])
+
+
 COMPLAINTS = [
+    ("Ambiguous value for argument '+variant=a,b'\n1. To use it as a list", "name one, or add -m for one run each"),
+    ("Multiple values for variant. To override a value use 'override variant: b'", "variant is given twice; name one"),
+    ("Error parsing override '++variant.args.--page-size=1'\nmismatched input", "written without leading dashes"),
+    ("Error parsing override 'variant.env.1A=1'\nmismatched input", "variant.env.1A is no key"),
     (
         "Could not override 'load.concurency'.\nTo append to your config use +load.concurency=8",
         "did you mean load.concurrency?",

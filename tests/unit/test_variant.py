@@ -258,6 +258,24 @@ def test_missing_keys(spec: ServerSpec, keys: list[str]) -> None:
         ({"args": {"page_size": float("nan")}}, "a finite number"),
         ({"args": {"page_size": {"a": 1}}}, "fits no command line"),
         ({"args": {"chat_template": "a\0b"}}, "NUL"),
+        (
+            {"args": {**CHAIN, "speculative_num_steps": "abc"}},
+            "num_steps='abc' is no value for it; give a whole number",
+        ),
+        ({"args": {**CHAIN, "speculative_num_steps": -1}}, "a whole number of 0 or more"),
+        ({"args": {**CHAIN, "speculative_num_steps": True}}, "a whole number of 0 or more"),
+        ({"args": {**CHAIN, "speculative_eagle_topk": [1, 2]}}, "a whole number of 1 or more, or null"),
+        ({"args": {**CHAIN, "speculative_eagle_topk": 1.5}}, "a whole number of 1 or more"),
+        ({"args": {**CHAIN, "speculative_algorithm": ["EAGLE3"]}}, "give a text"),
+        ({"args": {**CHAIN, "speculative_algorithm": None}}, "without speculative_algorithm does nothing"),
+        ({"engine": "vllm", "args": {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": "x"}}, "whole"),
+        ({"args": {"max_running_requests": "many"}}, "a whole number of 1 or more"),
+        ({"args": {"mem_fraction_static": 80}}, "a number above 0 and up to 1"),
+        ({"args": {"attention_backend": ""}}, "is empty; give a value, or null"),
+        ({"args": {"cuda_graph_bs": []}}, "is empty; give a value, or null"),
+        ({"args": {"nnodes": 2}}, "set by loadgen (model.nodes)"),
+        ({"args": {**TREE, "page_size": 64, "attention_backend": "aiter"}}, "set variant.args.page_size=1"),
+        ({"env": {"CUDA_VISIBLE_DEVICES": "3"}}, "export it for loadgen itself"),
         ({"env": {"A=B": "1"}}, "no variable's name"),
         ({"env": {"A": 1}}, "put it into quotes"),
     ],
@@ -268,6 +286,22 @@ def test_refusals(change: dict[str, Any], words: str) -> None:
         check(replace(BASELINE, **change))
     assert words in str(caught.value)
     assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("engine", "args", "gpus"),
+    [
+        ("sglang", {"pp_size": 2}, 16),
+        ("sglang", {"dp_size": 2}, 16),
+        ("sglang", {"dp_size": 8, "enable_dp_attention": True}, 8),
+        ("sglang", {"device": "cpu", "dp_size": 2}, 0),
+        ("vllm", {"pipeline_parallel_size": 2}, 16),
+        ("sim", {"dp_size": 2}, 0),
+    ],
+)
+def test_replicas_and_stages_have_gpus_of_their_own(engine: str, args: dict[str, Any], gpus: int) -> None:
+    """A server that is given too few would fail after its weights were read."""
+    assert replace(BASELINE, engine=engine, args=args).gpus == gpus
 
 
 @pytest.mark.parametrize("spec", [BASELINE, TOPK4_V1, TOPK1_V2, replace(TOPK4_V1, env=V2, version="0.5.23")])
