@@ -212,3 +212,20 @@ def test_a_simulated_server_has_no_profile(tmp_path: Path, capsys: pytest.Captur
     assert [text for text in second["caveats"] if "profiler has run" in text]
     assert not [text for text in first["caveats"] if "profiler has run" in text]
     assert len({first["launch_id"], second["launch_id"]}) == 1
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_under_the_profiler_costs_no_point(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It dies at a request of the stretch: the Point stands, and the next level has a server of its own."""
+    python = [f"engine.python={faulty_python(tmp_path)}", "variant.env.FAULTS=die_after:0:26"]
+    asked = ["load.concurrency=[2,3]", "load.requests=[6,6]", "engine.profile=true", *python]
+    assert main([*TINY, *asked, f"hydra.run.dir={tmp_path}/run"]) in (0, 6)
+    told = capsys.readouterr()
+    points = [read_json(path) for path in sorted(point_files(tmp_path))]
+    assert [point["verdict"]["status"] in ("VALID", "INVALID") for point in points] == [True, True]
+    assert ["SIGKILL" in point["summary"]["profile"]["why"] for point in points] == [True, True], told.out
+    assert len({point["launch_id"] for point in points}) == 2
+    assert len(read_dataset(tmp_path)) == 12
+    assert "no trace came at concurrency 3" in told.err
