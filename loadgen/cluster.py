@@ -7,6 +7,7 @@ pieces, so that a signal is heard within a fraction of a second.
 import contextlib
 import errno
 import os
+import resource
 import secrets
 import signal
 import time
@@ -133,11 +134,12 @@ def _packages() -> list[str]:
 
 
 def _advice(address: str | None) -> str:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return (
         f"check that a Ray cluster answers at cluster.address={address}, and that RAY_AUTH_MODE and the token of this "
         "shell are the cluster's"
         if address
-        else "check free memory and space in /tmp"
+        else f"check free memory, space in /tmp and the limit of open files (ulimit -n, {files} here)"
     )
 
 

@@ -78,5 +78,5 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def _sentence(row: Row) -> str:
-    needed = f", needed: {row['needed']}" if row["needed"] else ""
-    return f"{row['check']}: {row['found'] or 'no'}{needed}; {row['advice']}"
+    known = [row["found"], f"needed: {row['needed']}" if row["needed"] and row["found"] else ""]
+    return f"{row['check']}: " + "; ".join(filter(None, [", ".join(filter(None, known)), row["advice"]]))

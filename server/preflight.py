@@ -3,11 +3,13 @@
 Rows for a small table. It starts nothing but interpreters that tell a version, and must not know of Ray or of Points.
 """
 
+import functools
 import os
 import re
 import resource
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,26 +78,35 @@ def _interpreters(specs: Sequence[ServerSpec], place: Place) -> Iterator[Row]:
     by_words: dict[tuple[str, tuple[str, ...]], list[ServerSpec]] = {}
     for spec in specs:
         by_words.setdefault((spec.engine, spec.python), []).append(spec)
+    real = {key: some[0] for key, some in by_words.items() if key[0] in installed.PACKAGES}
+    with ThreadPoolExecutor(max(1, len(real))) as side_by_side:  # one that hangs takes a minute, several must not more
+        versions = dict(zip(real, side_by_side.map(functools.partial(_version, place), real.values()), strict=True))
     for (engine, words), some in by_words.items():
-        if engine in installed.PACKAGES:
-            yield from _engine(some, place)
+        if (engine, words) in versions:
+            yield from _engine(some, versions[engine, words])
         elif words and not shutil.which(words[0]):
             advice = "name an interpreter by variant.python or engine.python"
             yield Row("interpreter", f"{words[0]} cannot be run", "", REFUSED, advice, CONFIGURATION)
 
 
-def _engine(specs: Sequence[ServerSpec], place: Place) -> Iterator[Row]:
+def _version(place: Place, spec: ServerSpec) -> str | SpecError:
+    try:
+        return installed.version(spec, place.environment)
+    except SpecError as error:
+        return error
+
+
+def _engine(specs: Sequence[ServerSpec], found: str | SpecError) -> Iterator[Row]:
     """The version of the engine that these have in one interpreter, against what each of them asks for."""
-    found = ""
     for spec in specs:
         asked = spec.version or "any version"
+        if isinstance(found, SpecError):
+            yield Row(f"{spec.engine} of {spec.variant}", "", asked, REFUSED, str(found), CONFIGURATION)
+            return  # nor would it tell the others
         try:
-            found = found or installed.version(spec, place.environment)
             installed.agreed(spec, found)
         except SpecError as error:
             yield Row(f"{spec.engine} of {spec.variant}", found, asked, REFUSED, str(error), CONFIGURATION)
-            if not found:
-                return  # nor would it tell the others
         else:
             yield Row(spec.engine, found, asked, OK)
 
@@ -106,14 +117,15 @@ def _engine(specs: Sequence[ServerSpec], place: Place) -> Iterator[Row]:
 def _model(spec: ServerSpec, _place: Place) -> Iterator[Row]:
     if spec.engine not in STARTED:
         return
-    draft = resolved_args(spec).get("speculative_draft_model_path")
+    args = resolved_args(spec)
+    draft, dummy = args.get("speculative_draft_model_path"), args.get("load_format") == "dummy"
     for what, name, key in (("model", spec.model_path, "model.path"), ("draft", draft, "model.draft_path")):
         if name:
-            yield model_row(what, str(name), key)
+            yield model_row(what, str(name), key, dummy)
 
 
-def model_row(what: str, name: str, key: str) -> Row:
-    """A folder with a readable config.json; a hub's name is left to the engine."""
+def model_row(what: str, name: str, key: str, dummy: bool = False) -> Row:
+    """A folder with a readable config.json and weights, unless they are `dummy`; a hub's name is left alone."""
     needed, path = "a readable config.json", Path(name)
     if not path.exists() and HUB_NAME.fullmatch(name):
         return Row(what, f"{name}: a hub's name, not checked", needed, OK)
@@ -122,7 +134,9 @@ def model_row(what: str, name: str, key: str) -> Row:
     config = path / "config.json" if path.is_dir() else path
     if not os.access(config, os.R_OK):
         return Row(what, f"{config} cannot be read", needed, REFUSED, f"correct {key}, or its rights", CONFIGURATION)
-    return Row(what, f"{name}, {gib(weights_bytes(path))} of weights", needed, OK)
+    if not (size := weights_bytes(path)) and not dummy:
+        return Row(what, f"{name} has no weights", needed, WARN, f"put {WEIGHTS[0]} there, unless load_format=dummy")
+    return Row(what, f"{name}, {gib(size)} of weights", needed, OK)
 
 
 def weights_bytes(path: Path) -> int:

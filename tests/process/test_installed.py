@@ -11,6 +11,7 @@ from fakes import eventually, is_gone, pids_in
 
 from server import installed
 from server.installed import settled
+from server.preflight import Place, look
 from server.spec import ServerSpec, SpecError
 
 
@@ -78,6 +79,18 @@ def test_an_interpreter_that_does_not_answer_is_not_waited_for(tmp_path: Path, m
         settled(spec(("sh", "-c", f"sleep 60 & echo [$!] > {tmp_path}/pids; wait")), os.environ)
     assert time.monotonic() - begun_s < 20
     eventually(lambda: all(map(is_gone, pids_in(tmp_path / "pids"))))
+
+
+def test_interpreters_that_do_not_answer_are_asked_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grid of several hung interpreters is refused in the time of one: the look itself is waited for so long."""
+    monkeypatch.setattr(installed, "READ_S_MAX", 1.0)
+    specs = [spec(("sh", "-c", "sleep 60", str(number))) for number in range(20)]
+    begun_s = time.monotonic()
+    rows = look(specs, Place(tmp_path, "127.0.0.1", (), 1, 1, os.environ))
+    assert time.monotonic() - begun_s < 15
+    assert sum(row.state == "refused" and "within 1 s" in row.advice for row in rows) == 20
 
 
 def test_what_an_interpreter_prints_besides_is_not_its_version(tmp_path: Path) -> None:

@@ -59,6 +59,9 @@ def test_a_models_folder(tmp_path: Path) -> None:
     whole = model(tmp_path / "whole", 3 * GIB)
     row = model_row("model", str(whole), "model.path")
     assert (row.state, "3.0 GiB of weights" in row.found) == ("ok", True)
+    empty = str(model(tmp_path / "empty"))
+    assert model_row("model", empty, "model.path").state == "warn"
+    assert model_row("model", empty, "model.path", dummy=True).state == "ok"
     missing = model_row("model", str(tmp_path / "missing"), "model.path")
     assert (missing.state, missing.exit, missing.advice) == ("refused", 2, "correct model.path")
     (whole / "config.json").unlink()
