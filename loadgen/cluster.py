@@ -93,25 +93,16 @@ def _end() -> None:
 
 
 def _init(address: str | None, folder: str | None, workers: int) -> None:
-    quiet: dict[str, Any] = {
-        "include_dashboard": False,
-        "log_to_driver": False,
-        "logging_level": "error",
-        "configure_logging": True,
-    }
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": True}
     if address:
-        ray.init(
-            address=address,
-            **{k: v for k, v in quiet.items() if k != "include_dashboard"},
-            runtime_env={"py_modules": _packages()},
-        )
+        ray.init(address=address, runtime_env={"py_modules": _packages()}, **quiet)
     else:
         # The environment may name a cluster (RAY_ADDRESS); without cluster.address this machine's own is meant.
         os.environ.pop("RAY_ADDRESS", None)
         # Ray starts a process for each CPU at once: so many as a run uses, not one for each of a large node's cores.
         small: dict[str, Any] = {"num_cpus": workers + BESIDE_WORKERS, "object_store_memory": OBJECT_STORE_BYTES}
         with lean():
-            ray.init(**small, _temp_dir=folder, _node_ip_address=LOOPBACK, **quiet)
+            ray.init(**small, include_dashboard=False, _temp_dir=folder, _node_ip_address=LOOPBACK, **quiet)
 
 
 @contextlib.contextmanager
@@ -189,9 +180,9 @@ def is_done(ref: Any, wait_s: float) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """The last line of Ray's story is the cause."""
+    """The last line of Ray's story is the cause, before all that it might have been."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__
+    return lines[-1].partition(" Some common causes")[0][:300] if lines else type(error).__name__
 
 
 def _cause(error: BaseException) -> LoadgenError:
@@ -224,15 +215,15 @@ class Server:
             ray.kill(self.actor)
 
 
-def place_server(spec: ServerSpec, folder: Path, log_name: str) -> Server:
-    """Place the actor for `spec`: it reserves no CPU, and the GPUs that the server takes.
+def place_server(spec: ServerSpec, folder: Path, log_name: str, name: str) -> Server:
+    """Place the actor for `spec` and the launch of this name: it reserves no CPU, and the GPUs that the server takes.
 
     The server listens on loopback: workers on other hosts than the server's are not built yet.
     """
     actor = ray.remote(ServerActor).options(
         num_cpus=0, num_gpus=spec.gpus, max_restarts=0, max_task_retries=0, max_concurrency=8
     )
-    server = Server(actor.remote(spec, str(folder), LOOPBACK, log_name))
+    server = Server(actor.remote(spec, str(folder), LOOPBACK, log_name, name))
     _wall()  # it starts while the server does
     return server
 
@@ -265,6 +256,15 @@ class Crew:
             except ray.exceptions.RayError as error:
                 lost[place] = _cause(error)
         return returned, lost, not left
+
+    def drop_board(self) -> None:
+        """End a board that is lost, or frozen: workers notice and stop by themselves, the next Point gets another."""
+        with contextlib.suppress(Exception):
+            ray.kill(self.wall)
+        deadline_s = time.monotonic() + BOARD_S_MAX
+        with contextlib.suppress(ValueError):  # there is none of this name any more
+            while ray.get_actor(WALL) and time.monotonic() < deadline_s:
+                time.sleep(POLL_S)
 
     def dismiss(self) -> None:
         """End the workers that are still there; the board stays until the next one hangs in its place."""

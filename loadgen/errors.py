@@ -37,7 +37,10 @@ class ServerError(LoadgenError):
 
 
 class ClusterError(LoadgenError):
+    """`left`: what a server whose actor was lost has left on its node."""
+
     exit_code = 4
+    left: tuple[str, ...] = ()
 
 
 class StorageError(LoadgenError):

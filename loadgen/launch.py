@@ -62,8 +62,9 @@ def start(
     """
     folder.mkdir(parents=True, exist_ok=True)
     stem = _stem(folder)
-    server = cluster.place_server(spec, folder, f"server{stem}.log")
-    launched = Launched(f"{spec.variant}-{secrets.token_hex(4)}", spec, conf.block, server, {}, folder, stem)
+    name = secrets.token_hex(4)
+    server = cluster.place_server(spec, folder, f"server{stem}.log", name)
+    launched = Launched(f"{spec.variant}-{name}", name, spec, conf.block, server, {}, folder, stem)
     try:
         if before:
             before(server, progress)
@@ -80,7 +81,7 @@ def start(
         left: tuple[str, ...] = ()
         with contextlib.suppress(StorageError):  # what ended the start is the one to tell
             left = end(launched, progress)
-        if isinstance(error, ServerError):
+        if isinstance(error, ServerError | ClusterError):
             error.left = left
         raise
     return launched
@@ -188,21 +189,37 @@ def end(launched: Launched, progress: Progress) -> tuple[str, ...]:
     """
     ours = launched.spec.engine != "external"
     progress.phase(f"{launched.spec.variant}: {'stopping the server' if ours else 'done'}")
-    not_kept, left = None, ()
+    left: tuple[str, ...] = ()
+    not_kept = None
     try:
         try:
             collect(launched)
         except StorageError as error:
             not_kept = error  # a full disk must not keep the server alive
         left = tuple(launched.server.ask("stop", wait_s_max=STOP_S_MAX + launched.spec.stop_s_max)["left"])
-        if left:
-            progress.warn(f"left behind by {launched.spec.variant}: {', '.join(left)}")
+        launched.server.end()
     except ClusterError as error:
-        progress.warn(f"the server's actor could not stop it ({error}); its guard ends it")
-    launched.server.end()
+        launched.server.end()
+        if ours:
+            left = _bury(launched)
+            progress.warn(f"{error}; its guard ended the server{'' if left else ', nothing is left of it'}")
+    if left:
+        progress.warn(f"left behind by {launched.spec.variant}: {', '.join(left)}")
     if not_kept:
         raise not_kept
     return left
+
+
+def _bury(launched: Launched) -> tuple[str, ...]:
+    """Have somebody else end what is left of a server whose actor is gone; what stays, in words."""
+    witness = cluster.place_server(dataclasses.replace(launched.spec, engine="external"), launched.folder, "", "")
+    try:
+        log = str((launched.folder / f"server{launched.stem}.log").resolve())
+        return tuple(witness.ask("bury", launched.name, log, launched.endpoint, wait_s_max=STOP_S_MAX))
+    except ClusterError as error:
+        return (f"the server of launch {launched.id}, which nobody could look for: {error}",)
+    finally:
+        witness.end()
 
 
 def collect(launched: Launched) -> None:

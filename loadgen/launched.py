@@ -20,6 +20,7 @@ class Launched:
     """A running, proven server, and what its Points have shown of it so far."""
 
     id: str
+    name: str  # the part of the id by which its processes can be found
     spec: ServerSpec
     block: int
     server: cluster.Server

@@ -35,7 +35,7 @@ from loadgen.interrupt import Stop
 from loadgen.launched import Launched
 from loadgen.progress import Progress
 from loadgen.verdict import Verdict
-from loadgen.watch import Watch, hang_after_s, observe
+from loadgen.watch import Watch, hang_after_s, lost, observe
 from loadgen.window import Measured, Window
 
 
@@ -110,24 +110,34 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
     if watch.died_ns is not None:
         rows = store.mark_server_gone(rows, watch.died_ns)
     health = [{**cell.identity, **row} for row in watch.health]
-    launch.collect(cell.launched)
-    judged, numbers = watch.failed, None
-    if judged is None and span is None and not cell.counted:
-        advice = "read the outcomes in requests.parquet and the server's log"
-        judged = verdict.failed("window", watch.board["reason"] or "not reached", None, advice, ClusterError.exit_code)
-    if judged is None:
-        expected_rows = sum(told["sent"] + told["unsent"] for told in watch.returned.values())
-        assert len(rows) == expected_rows, f"{len(rows)} rows of {expected_rows} requests in {cell.folder}"
-        hosts = {one["host"] for one in watch.returned.values()}
-        cols = served.with_cache_as_told(cell.launched, columns(rows))
-        judged, numbers = _judge(cell, cols, health, watch.board["start_utc_ns"], span, hosts)
-        numbers = None if judged.status == verdict.FAILED else numbers
-        if duration_s := watch.board["duration_s"]:
-            streams = cell.level.concurrency or max(1, round((cell.identity["rate"] or 0) * duration_s))
-            cell.launched.measured.append(Measured(streams, duration_s))
+    try:
+        launch.collect(cell.launched)
+        judged, numbers = (watch.failed, None) if watch.failed else _whole(cell, watch, columns(rows), health)
+    except ClusterError as error:
+        judged, numbers = watch.failed or lost(error), None
     point = _content(cell, watch.board, judged, numbers)
     store.commit_point(cell.folder, rows, health, point)
     return point, judged.exit_code
+
+
+def _whole(
+    cell: Cell, watch: Watch, told: dict[str, Any], health: list[dict[str, Any]]
+) -> tuple[Verdict, dict[str, Any] | None]:
+    """The verdict and the numbers of a Point that nothing ended before its time."""
+    board = watch.board
+    if board["window"] is None and not cell.counted:
+        advice = "read the outcomes in requests.parquet and the server's log"
+        reason = board["reason"] or "not reached"
+        return verdict.failed("window", reason, None, advice, ClusterError.exit_code), None
+    rows, expected = len(told["outcome"]), sum(one["sent"] + one["unsent"] for one in watch.returned.values())
+    assert rows == expected, f"{rows} rows of {expected} requests in {cell.folder}"
+    hosts = {one["host"] for one in watch.returned.values()}
+    cols = served.with_cache_as_told(cell.launched, told)
+    judged, numbers = _judge(cell, cols, health, board["start_utc_ns"], board["window"], hosts)
+    if duration_s := board["duration_s"]:
+        streams = cell.level.concurrency or max(1, round((cell.identity["rate"] or 0) * duration_s))
+        cell.launched.measured.append(Measured(streams, duration_s))
+    return judged, None if judged.status == verdict.FAILED else numbers
 
 
 def _judge(

@@ -51,9 +51,42 @@ def observe(
     """Look at the board until all workers have returned; end the Point on a signal, a dead server or a lost worker.
 
     `hang_s_max`: no stream has read a byte for so long means that the server hangs, whatever its /health says.
-    `limit_s`: so many seconds for all of it, where it is the warm-up.
+    `limit_s`: so many seconds for all of it, where it is the warm-up. Raises ClusterError when the board or the
+    server's actor is lost before the workers have met; later that ends the Point as a lost worker does.
     """
     watch = Watch({}, [])
+    try:
+        _observe(watch, crew, launched, show, stop, hang_s_max, limit_s)
+    except ClusterError as error:
+        if watch.board.get("start_utc_ns") is None:
+            raise
+        watch.failed = watch.failed or lost(error)
+        crew.drop_board()
+        _await_workers(watch, crew)
+    return watch
+
+
+def lost(error: ClusterError) -> Verdict:
+    """What ends a Point whose board, or whose server's actor, is gone."""
+    return verdict.failed("cluster", str(error), None, OVERLOADED, ClusterError.exit_code)
+
+
+def _await_workers(watch: Watch, crew: cluster.Crew) -> None:
+    """Without a board workers stop by themselves and hand on their rows."""
+    deadline_s, over = time.monotonic() + END_S_MAX, False
+    while not over and time.monotonic() < deadline_s:
+        watch.returned, _, over = crew.ended(LOOK_S)
+
+
+def _observe(
+    watch: Watch,
+    crew: cluster.Crew,
+    launched: Launched,
+    show: Callable[[Mapping[str, Any]], None],
+    stop: Stop,
+    hang_s_max: float,
+    limit_s: float,
+) -> None:
     read, read_s = 0, time.monotonic()
     begun = asked = time.monotonic()
     deadline: float | None = None
@@ -78,11 +111,11 @@ def observe(
         if watch.board["reason"] and deadline is None:
             deadline = now + END_S_MAX
         if over:
-            return watch
+            return
         if deadline is not None and now > deadline:
             late = f"not all workers returned within {END_S_MAX:g} s of the end"
             watch.failed = watch.failed or verdict.failed("worker_lost", late, None, OVERLOADED, ClusterError.exit_code)
-            return watch
+            return
 
 
 def _look(crew: cluster.Crew, known: Mapping[str, Any], since_s: float) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ import dataclasses
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from server.process import Running, StartError, launch
 from server.provenance import cores_of, provenance
 from server.ready import Ready, replaced, wait_ready
 from server.spec import ServerSpec, SpecError
-from server.stop import StopReport, leftovers, patience_s, stop
+from server.stop import StopReport, bury, leftovers, patience_s, stop
 from server.telemetry import Sampler
 from server.torch_trace import take
 
@@ -41,8 +41,10 @@ THREADS_VARIABLE = "OMP_NUM_THREADS"
 class ServerActor:
     """One server's life. `folder` gets its log, `host` is the address that it listens on."""
 
-    def __init__(self, spec: ServerSpec, folder: str, host: str = "127.0.0.1", log_name: str = "server.log") -> None:
-        self._spec, self._folder, self._host, self._log_name = spec, Path(folder), host, log_name
+    def __init__(
+        self, spec: ServerSpec, folder: str, host: str = "127.0.0.1", log_name: str = "server.log", name: str = ""
+    ) -> None:
+        self._spec, self._folder, self._host, self._log_name, self._name = spec, Path(folder), host, log_name, name
         self._gpus = tuple(str(gpu_id) for gpu_id in ray.get_gpu_ids())
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
@@ -89,7 +91,7 @@ class ServerActor:
             self._memory_before = gpu.memory_used(self._gpus)
             base = _base_environment()
             self._spec = installed.settled(self._spec, base)
-            self._running = launch(self._spec, self._folder, self._host, self._gpus, self._log_name, base)
+            self._running = launch(self._spec, self._folder, self._host, self._gpus, self._log_name, base, self._name)
             self._urls = (self._running.url,)
             self._log = Growing(self._running.log)
             return self._running
@@ -111,6 +113,7 @@ class ServerActor:
             "port": running.port.number,
             "pid": running.server.pid,
             "pids": [member.pid for member in running.family],
+            "known": (running.family, sorted(running.heard), self._memory_before),
             "cores": cores_of(running.server.pid),
             "seed": running.seed,
             "version": ready.server_info.get("version") or self._spec.version,
@@ -175,11 +178,8 @@ class ServerActor:
             return {"alive": reason is None, "exit": None, "reason": reason}
         running = self._running
         if running is None or self._report is not None:
-            return {
-                "alive": False,
-                "exit": None,
-                "reason": "the server is not started" if running is None else "stopped",
-            }
+            reason = "the server is not started" if running is None else "stopped"
+            return {"alive": False, "exit": None, "reason": reason}
         dead = death(running)
         if dead is None:
             return {"alive": True, "exit": None, "reason": None}
@@ -252,6 +252,12 @@ class ServerActor:
     def leftovers(self) -> list[str]:
         """Servers of earlier runs on this machine whose guard was killed, in words."""
         return leftovers()
+
+    def bury(self, name: str, log: str, endpoint: Mapping[str, Any]) -> list[str]:
+        """End what is left of another launch whose actor is gone; what stays of it, in words."""
+        family, heard, memory = endpoint.get("known", ((), (), {}))
+        gpus = endpoint.get("gpus", ())
+        return list(bury(name, Path(log), family, self._host, heard, lambda: gpu.memory_held(gpus, memory)).left)
 
     def provenance(self) -> dict[str, Any]:
         """The machine that the server runs on, and what its engine's interpreter has installed."""

@@ -4,6 +4,7 @@ Cheap while it lives: some reads of /proc. It must not know of HTTP or of Ray.
 """
 
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from server.process import Member, Running, family, read_json
 # What follows a crash in the log is long: a traceback of every rank.
 SEARCHED_BYTES = 256 * 1024
 LAST_LINES = 10
+TOLD_S_MAX = 1.0  # a guard tells within moments
+POLL_S = 0.02
 CHILD_ADVICE = "a process of the engine died without a word: see dmesg, and who else works here"
 HANG_ADVICE = "the engine lives and answers nothing: look at its processes (py-spy dump), then start it again"
 
@@ -72,16 +75,25 @@ def stopped(running: Running) -> list[str]:
 
 def _ended(running: Running) -> tuple[int | None, str] | None:
     """Exit status and reason, as far as they can be seen."""
-    told = read_json(running.state / "exit.json")
-    if told.get("exit") is not None:
-        return told["exit"], _exit_words(told["exit"])
-    if not running.guard.lives():
-        return None, "the server's guard was killed, and the server with it"
     lost = [member for member in _watched(running.family) if not member.lives()]
     # A server that ends takes its children along; its own end is the better reason, and is told within moments.
-    if not lost or not running.server.lives():
-        return None
-    return None, f"the server's process {lost[0].pid} ({lost[0].title}) died"
+    if not running.server.lives():
+        return _told(running)
+    if not running.guard.lives():
+        return None, "the server's guard was killed, and the server with it"
+    return (None, f"the server's process {lost[0].pid} ({lost[0].title}) died") if lost else None
+
+
+def _told(running: Running) -> tuple[int | None, str]:
+    """What the guard says of a server that has ended; it may be gone itself, or stopped, or wait for its turn."""
+    deadline_s = time.monotonic() + TOLD_S_MAX
+    while (status := read_json(running.state / "exit.json").get("exit")) is None and running.guard.lives():
+        if time.monotonic() > deadline_s:
+            return None, "the server ended, and its guard does not say how"
+        time.sleep(POLL_S)
+    if status is None:
+        return None, "the server's guard was killed, and the server with it"
+    return status, _exit_words(status)
 
 
 def _watched(members: Sequence[Member]) -> list[Member]:

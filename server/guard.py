@@ -46,7 +46,7 @@ def main(words: list[str]) -> None:
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     wake = _wake_on_child()
     pid = start(program, log, [int(core) for core in cores.split(",") if core])
-    write_json(state, "server.json", {"guard": os.getpid(), "pid": pid, "started": start_ticks(pid)})
+    write_json(state, "server.json", {"guard": os.getpid(), "pid": pid, "started": start_ticks(pid), "log": log})
     status = watch(pid, orders, wake)
     if status is not None:
         write_json(state, "exit.json", {"exit": status})
@@ -129,7 +129,9 @@ def watch(pid: int, orders: int, wake: int) -> int | None:
             patience_s = ABANDONED_S
         if patience_s is not None:
             deadline = _sooner(deadline, patience_s)
-            _signal(os.killpg, pid, signal.SIGTERM)
+            # A process that somebody has stopped hears of SIGTERM only when it goes on.
+            for number in (signal.SIGTERM, signal.SIGCONT):
+                _signal(os.killpg, pid, number)
     return status
 
 

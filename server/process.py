@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -103,10 +104,12 @@ def launch(
     gpus: Sequence[str] = (),
     log_name: str = "server.log",
     base: Mapping[str, str] = os.environ,
+    name: str = "",
 ) -> Running:
     """Start a server under a guard, on a free port of `host`, with its output in a new file in `folder`.
 
-    `base` is the environment that the server's is made from; secrets in it stay out.
+    `base` is the environment that the server's is made from; secrets in it stay out. `name` is the launch's, by which
+    its processes can be found when all that knew them is gone.
 
     Returns at once; the server is not ready yet. SpecError for a spec that cannot run, StartError if no guard starts.
     """
@@ -116,7 +119,7 @@ def launch(
     seed = secrets.randbelow(SEED_MAX)
     argv = variant.argv(spec, host=host, port=port.number, seed=seed, nccl_port=nccl_port.number)
     log = _new_log(folder, log_name)
-    state = Path(tempfile.mkdtemp(prefix=STATE_PREFIX))
+    state = Path(tempfile.mkdtemp(prefix=f"{STATE_PREFIX}{name}-" if name else STATE_PREFIX))
     read_end, write_end = os.pipe()
     orders, oom_kills = io.FileIO(write_end, "w"), oom.kills()
     try:
@@ -231,11 +234,29 @@ def _session(leader: int) -> set[int]:
     return {pid for pid in pids() if guard.stat_fields(pid)[3:4] == [str(leader)]}
 
 
-def strays(state: Path) -> tuple[Member, ...]:
-    """Living processes that carry the tag of the launch with that folder, wherever they have gone, guard included."""
-    mark = f"{TAG}={state}".encode()
-    found = [pid for pid in pids() if mark in environment_of(pid)]
+def strays(state: Path, log: Path) -> tuple[Member, ...]:
+    """Living processes of the launch with that folder and log, wherever they have gone, guard included."""
+    return _marked(rf"{TAG}={re.escape(str(state))}", log)
+
+
+def named(name: str, log: Path) -> tuple[Member, ...]:
+    """The same by the launch's name, where its folder is not known."""
+    return _marked(rf"{TAG}=.*/{STATE_PREFIX}{re.escape(name)}-[^/]*", log)
+
+
+def _marked(tag: str, log: Path) -> tuple[Member, ...]:
+    mark = re.compile(tag.encode())
+    found = [pid for pid in pids() if any(map(mark.fullmatch, environment_of(pid))) or _writes_to(pid, log)]
     return tuple(Member(pid, started, title(pid)) for pid in found if (started := guard.start_ticks(pid)))
+
+
+def _writes_to(pid: int, log: Path) -> bool:
+    """Whether its output goes to the log: what gave itself a title has written that over its environment."""
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{pid}/fd/{descriptor}").removesuffix(" (deleted)") == str(log):
+                return True
+    return False
 
 
 def pids() -> Iterator[int]:

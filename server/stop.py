@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from server.process import (
     environment_of,
     family,
     heard,
+    named,
     pids,
     read_json,
     strays,
@@ -34,6 +35,7 @@ DEAD_TERM_S = 5.0
 # After KILL: the guard waits up to guard.KILL_S_MAX for processes to vanish, and then says which did not.
 GONE_S_MAX = guard.KILL_S_MAX + 5.0
 PORT_S_MAX = 10.0
+ABANDONED_S_MAX = guard.ABANDONED_S + 3.5  # for a guard whose actor is gone, on a busy machine
 POLL_S = 0.05
 # A guard writes down its server within a second; a folder that is older and empty belongs to none.
 EMPTY_STATE_S = 120.0
@@ -66,13 +68,15 @@ def stop(running: Running, term_s: float, memory_held: Callable[[], list[str]] =
         _order(running, guard.ORDER_KILL)
         _wait(lambda: _is_swept(running), GONE_S_MAX)
     _dismiss_guard(running)
-    left = [*_kill(running, members.values()), *_ports_held(running, numbers), *memory_held()]
+    left = _kill(lambda: (*strays(running.state, running.log), *filter(Member.lives, members.values())))
+    left += [*_ports_held(running.host, numbers), *memory_held()]
     for port in (running.port, running.nccl_port):
         port.release()
     return StopReport(clean=not left, left=tuple(left))
 
 
 def _order(running: Running, order: bytes) -> None:
+    _signal(running.guard, signal.SIGCONT)  # one that was stopped obeys nobody
     # A guard that is gone has nothing to obey: what it left is killed below.
     with contextlib.suppress(OSError, ValueError):
         running.orders.write(order)
@@ -90,13 +94,41 @@ def _dismiss_guard(running: Running) -> None:
     shutil.rmtree(running.state, ignore_errors=True)
 
 
-def _kill(running: Running, members: Collection[Member]) -> list[str]:
+def bury(
+    name: str,
+    log: Path,
+    known: Sequence[Member],
+    host: str,
+    numbers: Sequence[int],
+    memory_held: Callable[[], list[str]] = list,
+) -> StopReport:
+    """The end of a launch whose actor is gone; what `stop` says of one whose actor lives.
+
+    Its guard ends the server by itself, unless it was stopped, or the actor was and its pipe is still there: it is
+    asked to, then killed. `known` are the server's processes and `numbers` the ports at its readiness.
+    """
+    states = list(Path(tempfile.gettempdir()).glob(f"{STATE_PREFIX}{name}-*"))
+
+    def living() -> tuple[Member, ...]:
+        return (*named(name, log), *filter(Member.lives, known))
+
+    for pid in filter(None, (read_json(state / "server.json").get("guard") for state in states)):
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            _signal(Member(pid, guard.start_ticks(pid) or 0, "guard"), number)
+    _wait(lambda: not living(), ABANDONED_S_MAX)
+    left = [*_kill(living), *_ports_held(host, numbers), *memory_held()]
+    for state in states:
+        shutil.rmtree(state, ignore_errors=True)
+    return StopReport(clean=not left, left=tuple(left))
+
+
+def _kill(found: Callable[[], Iterable[Member]]) -> list[str]:
     """Kill what survived its guard, and name what does not go.
 
-    Whoever left the family unseen, because the guard was killed, still carries the launch's tag.
+    Whoever left the family unseen, because the guard was killed, still carries the launch's tag, or writes to its log.
     """
     deadline_s = time.monotonic() + GONE_S_MAX
-    while living := {member.pid: member for member in (*strays(running.state), *filter(Member.lives, members))}:
+    while living := {member.pid: member for member in found()}:
         if time.monotonic() > deadline_s:
             return [f"process {pid} ({member.title}) is still alive" for pid, member in sorted(living.items())]
         for member in living.values():
@@ -111,13 +143,11 @@ def _signal(member: Member, number: int) -> None:
             os.kill(member.pid, number)
 
 
-def _ports_held(running: Running, numbers: Sequence[int]) -> list[str]:
+def _ports_held(host: str, numbers: Sequence[int]) -> list[str]:
     """Wait for the ports to be free; those that are not, with who holds them."""
     deadline_s = time.monotonic() + PORT_S_MAX
     held = list(numbers)
-    while (held := [number for number in held if not ports.can_bind(running.host, number)]) and (
-        time.monotonic() < deadline_s
-    ):
+    while (held := [number for number in held if not ports.can_bind(host, number)]) and (time.monotonic() < deadline_s):
         time.sleep(POLL_S)
     return [f"port {number} is still held by {ports.listener(number)}" for number in held]
 
@@ -139,8 +169,8 @@ def leftovers() -> list[str]:
         facts = read_json(state / "server.json")
         if facts and guard.start_ticks(facts["guard"]) is not None:
             continue
-        if facts and (server := Member(facts["pid"], facts["started"] or 0, title(facts["pid"]))).lives():
-            found[server.pid] = server
+        if facts and (left := strays(state, Path(facts["log"]))):
+            found |= {member.pid: member for member in left}
         elif facts or _age_s(state) > EMPTY_STATE_S:
             shutil.rmtree(state, ignore_errors=True)
     told = [f"process {pid} ({found[pid].title}) is of a server of an earlier run" for pid in sorted(found)]

@@ -3,11 +3,10 @@
 say: lines to print · exit: end at once with this status · env: print these variables · ignore_term · grandchild,
 escaped: fork one (in the group / in a session of its own, both ignore TERM) · bind: false never binds · seed: tell
 this one · health_503_s, generation_503_s: refuse for so long after the start · titled: fork a child with an engine's
-title · tokens: that a generation yields · info: more for /server_info · pids: file to write all pids
-to · port: bind another one · neighbour: an escaped orphan listens on the next port · linger_s: keep the socket for
-so long after TERM · bind_nccl: listen on that port too · flood:
-print so many lines, then say_last · slow_generation_s: answer after so long · POST /fork: an escaped orphan; it
-answers the pid
+title · nameless: forked ones have no environment · tokens: that a generation yields · info: more for /server_info ·
+pids: file to write all pids to · port: bind another one · neighbour: an escaped orphan listens on the next port ·
+linger_s: keep the socket for so long after TERM · bind_nccl: listen on that port too · flood: print so many lines, then
+say_last · slow_generation_s: answer after so long · POST /fork: an escaped orphan; it answers the pid
 """
 
 import argparse
@@ -48,7 +47,8 @@ def become_sleeper(own_session: bool, title: str, port: int) -> None:
     listen = f"import socket; held = socket.create_server(('127.0.0.1', {port}))\n" if port else ""
     program = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)"
     program = listen + program
-    os.execv(sys.executable, [title or sys.executable, "-I", "-S", "-c", program])
+    environment = {} if FAKE.get("nameless") else os.environ
+    os.execve(sys.executable, [title or sys.executable, "-I", "-S", "-c", program], environment)
 
 
 def orphan(own_session: bool, port: int = 0) -> int:

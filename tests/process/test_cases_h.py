@@ -17,7 +17,7 @@ from server import gpu, ports
 from server.ask import ask
 from server.death import death
 from server.process import StartError, launch
-from server.stop import leftovers, stop
+from server.stop import bury, leftovers, stop
 
 H06_ROUNDS = 20
 
@@ -40,9 +40,13 @@ def test_h02_children_that_left_the_launcher(spec: Specs, tmp_path: Path) -> Non
     assert stop(other, term_s=0.5).clean
 
 
-def test_h02_a_child_that_nobody_saw(spec: Specs, tmp_path: Path) -> None:
-    """Forked after readiness, escaped, its guard killed: found by the launch's tag; until then it is a leftover."""
-    running = prove(launch(spec(), tmp_path / "out", "127.0.0.1")).running
+@pytest.mark.parametrize("nameless", [False, True])
+def test_h02_a_child_that_nobody_saw(spec: Specs, tmp_path: Path, nameless: bool) -> None:
+    """Forked after readiness, escaped, its guard killed: found by the launch's tag; until then it is a leftover.
+
+    One whose environment is gone, as it is from every process that gave itself a title, by the log that it writes to.
+    """
+    running = prove(launch(spec(nameless=nameless), tmp_path / "out", "127.0.0.1")).running
     stray = ask(running.url, "/fork", post=True, timeout_s=10).json()["pid"]
     os.kill(running.guard.pid, signal.SIGKILL)
     eventually(lambda: not running.guard.lives() and not running.server.lives())
@@ -144,6 +148,42 @@ def test_h06_launches_at_once_share_nothing(spec: Specs, started: Start) -> None
     assert len(set(numbers)) == 6
     assert len({running.seed for running in launched}) == 3
     assert {running.log.name for running in launched} == {"server.log", "server_2.log", "server_3.log"}
+
+
+@pytest.mark.parametrize("guards", [None, signal.SIGSTOP, signal.SIGKILL])
+def test_i01_a_launch_whose_actor_is_gone(spec: Specs, tmp_path: Path, guards: signal.Signals | None) -> None:
+    """Whatever happened to its guard, which even waits for an actor that was stopped: somebody else ends it by its
+    name, with what was forked since, and proves that nothing is left."""
+    running = prove(launch(spec(ignore_term=True), tmp_path / "out", "127.0.0.1", name="0a1b")).running
+    stray = ask(running.url, "/fork", post=True, timeout_s=10).json()["pid"]
+    if guards:
+        os.kill(running.guard.pid, guards)
+    assert bury("0a1b", running.log, running.family, running.host, sorted(running.heard)).left == ()
+    assert not any(member.lives() for member in (running.guard, *running.family))
+    assert is_gone(stray)
+    assert not running.state.exists()
+    assert ports.can_bind("127.0.0.1", running.port.number)
+
+
+def test_r1_a_death_that_the_guard_does_not_tell(spec: Specs, started: Start) -> None:
+    """A guard that was stopped reports no status; that its server is gone is seen all the same."""
+    running = prove(started(spec())).running
+    os.kill(running.guard.pid, signal.SIGSTOP)
+    os.kill(running.server.pid, signal.SIGKILL)
+    dead = eventually(lambda: death(running))
+    assert (dead.exit, dead.reason) == (None, "the server ended, and its guard does not say how")
+    os.kill(running.guard.pid, signal.SIGCONT)
+    assert eventually(lambda: death(running)).exit == -signal.SIGKILL
+
+
+def test_h02_one_that_was_stopped_may_go_on_and_end(spec: Specs, tmp_path: Path) -> None:
+    """SIGTERM reaches a stopped server only when it goes on, and its guard likewise: they are sent on their way."""
+    running = prove(launch(spec(), tmp_path / "out", "127.0.0.1")).running
+    os.kill(running.server.pid, signal.SIGSTOP)
+    os.kill(running.guard.pid, signal.SIGSTOP)
+    begun_s = time.monotonic()
+    assert stop(running, term_s=60).clean
+    assert time.monotonic() - begun_s < 30
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ def test_no_secret_reaches_launch_json() -> None:
         "endpoints": [{"server_info": {"admin_api_key": CANARY}}],
     }
     spec = ServerSpec(engine="sglang", variant="baseline")
-    launched = Launched("baseline-1", spec, 0, Told(), endpoint, Path(), "")  # type: ignore[arg-type]
+    launched = Launched("baseline-1", "1", spec, 0, Told(), endpoint, Path(), "")  # type: ignore[arg-type]
     conf = Config(
         model=Model(name="m"),
         engine=Engine(kind="sglang", args={"api_key": CANARY, "page_size": 1}, api_key_env="MY_KEY"),
