@@ -45,8 +45,7 @@ BESIDE_WORKERS = 2  # processes of Ray's that a run uses: the server's actor and
 # thirds of a start's CPU and ran beside every measurement. Private names: where one is unknown, its program starts.
 UNUSED = ("start_api_server", "start_log_monitor", "start_monitor")
 
-WALL = "loadgen:board"
-_held: Any = None  # Ray ends an actor that nobody holds
+_held: Any = None  # the wall; Ray ends an actor that nobody holds
 
 
 @contextlib.contextmanager
@@ -85,6 +84,7 @@ def _start(address: str | None, folder: str | None, workers: int) -> None:
 
 def _end() -> None:
     """Leave the cluster; processes of it that we started are given a moment to end, then ended."""
+    drop_wall()
     with signals():
         ours, whole = footprint.processes(), ray.is_initialized()
         ray.shutdown()
@@ -95,7 +95,8 @@ def _end() -> None:
 def _init(address: str | None, folder: str | None, workers: int) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": True}
     if address:
-        ray.init(address=address, runtime_env={"py_modules": _packages()}, **quiet)
+        packages = [str(Path(__file__).parent.parent / name) for name in ("loadgen", "server")]
+        ray.init(address=address, runtime_env={"py_modules": packages}, **quiet)
     else:
         # The environment may name a cluster (RAY_ADDRESS); without cluster.address this machine's own is meant.
         os.environ.pop("RAY_ADDRESS", None)
@@ -119,11 +120,6 @@ def lean() -> Iterator[None]:
             setattr(node, name, starts)
 
 
-def _packages() -> list[str]:
-    root = Path(__file__).parent.parent
-    return [str(root / "loadgen"), str(root / "server")]
-
-
 def _advice(address: str | None) -> str:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return (
@@ -143,9 +139,7 @@ def require_one_node() -> None:
     """Refuse a joined cluster of several nodes: server and workers meet on loopback. Raises ConfigError."""
     alive = sum(1 for node in ray.nodes() if node["Alive"])
     if alive > 1:
-        raise ConfigError(
-            f"the cluster at cluster.address has {alive} nodes; several nodes are not built yet, join one of 1"
-        )
+        raise ConfigError(f"the cluster at cluster.address has {alive} nodes; several are not built yet, join one of 1")
 
 
 def require_cpus(workers: int) -> None:
@@ -257,15 +251,6 @@ class Crew:
                 lost[place] = _cause(error)
         return returned, lost, not left
 
-    def drop_board(self) -> None:
-        """End a board that is lost, or frozen: workers notice and stop by themselves, the next Point gets another."""
-        with contextlib.suppress(Exception):
-            ray.kill(self.wall)
-        deadline_s = time.monotonic() + BOARD_S_MAX
-        with contextlib.suppress(ValueError):  # there is none of this name any more
-            while ray.get_actor(WALL) and time.monotonic() < deadline_s:
-                time.sleep(POLL_S)
-
     def dismiss(self) -> None:
         """End the workers that are still there; the board stays until the next one hangs in its place."""
         for ref in self.refs:
@@ -275,8 +260,8 @@ class Crew:
 
 def hire(shards: list[worker.Shard], load: Load, ramp_s: float, counted: bool, folder: Path | None) -> Crew:
     """Hang up a board and start one worker a shard; rows go to `folder`, or nowhere when it is None (warm-up)."""
-    wall, key = _wall(), secrets.token_hex(8)
-    wall.hang.remote(key, load, len(shards), ramp_s, counted)
+    key = secrets.token_hex(8)
+    wall = _hang(key, load, len(shards), ramp_s, counted)
     task, place = ray.remote(duty.work), str(folder) if folder else None
     refs = [
         task.options(num_cpus=1, max_retries=0, name=f"loadgen:worker {shard.worker}").remote(shard, wall, key, place)
@@ -285,11 +270,31 @@ def hire(shards: list[worker.Shard], load: Load, ramp_s: float, counted: bool, f
     return Crew(key, wall, refs)
 
 
+def _hang(*board: Any, again: bool = True) -> Any:
+    """The wall with a Point's board on it; where the wall of the last Point is gone, another one."""
+    wall = _wall()
+    try:
+        result(wall.hang.remote(*board), None, SERVER_CALL_S_MAX, "the board")
+    except ClusterError:
+        drop_wall()
+        if not again:
+            raise
+        return _hang(*board, again=False)
+    return wall
+
+
+def drop_wall() -> None:
+    """End a wall that is lost, or frozen: workers notice and stop by themselves, the next Point gets another."""
+    global _held
+    wall, _held = _held, None
+    if wall is not None:  # without a cluster Ray would start one to kill in
+        with contextlib.suppress(Exception):
+            ray.kill(wall)
+
+
 def _wall() -> Any:
     """The one process for all boards of a run: one for each would start beside its measurement."""
     global _held
-    try:
-        return ray.get_actor(WALL)
-    except ValueError:  # there is none yet, or none any more
-        _held = ray.remote(Wall).options(name=WALL, num_cpus=0, max_restarts=0).remote()
-        return _held
+    if _held is None:
+        _held = ray.remote(Wall).options(num_cpus=0, max_restarts=0).remote()
+    return _held

@@ -121,7 +121,7 @@ def _ready(server: cluster.Server, spec: ServerSpec, progress: Progress, stop: S
         for left in server.ask("leftovers", stop=stop, wait_s_max=PLACED_S_MAX):
             progress.warn(left)
     except ClusterError as error:
-        raise ClusterError(f"no place for the server in the cluster ({error}); are GPUs taken?") from None
+        raise ClusterError(f"no place for the server and its {spec.gpus} GPUs ({error}); are GPUs taken?") from None
     starting = server.send("start")
     wait_s_max = PROBE_S_MAX if spec.engine == "external" else spec.ready_s_max + START_SLACK_S
     while not cluster.is_done(starting, READY_POLL_S):

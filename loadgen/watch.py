@@ -61,7 +61,7 @@ def observe(
         if watch.board.get("start_utc_ns") is None:
             raise
         watch.failed = watch.failed or lost(error)
-        crew.drop_board()
+        cluster.drop_wall()
         _await_workers(watch, crew)
     return watch
 
@@ -92,9 +92,7 @@ def _observe(
     deadline: float | None = None
     while True:
         watch.returned, lost, over = crew.ended(LOOK_S)
-        if (board := _look(crew, watch.board, time.monotonic() - begun)) is None:
-            continue
-        watch.board = board
+        watch.board = crew.look()
         watch.health += watch.board["health"]
         show(watch.board)
         now = time.monotonic()
@@ -116,16 +114,6 @@ def _observe(
             late = f"not all workers returned within {END_S_MAX:g} s of the end"
             watch.failed = watch.failed or verdict.failed("worker_lost", late, None, OVERLOADED, ClusterError.exit_code)
             return
-
-
-def _look(crew: cluster.Crew, known: Mapping[str, Any], since_s: float) -> dict[str, Any] | None:
-    """The board's picture; None while its process starts, which takes long on a busy machine."""
-    try:
-        return crew.look()
-    except ClusterError:
-        if known or since_s > WORKERS_START_S_MAX:
-            raise
-        return None
 
 
 def _hung(watch: Watch, launched: Launched, silent_s: float) -> Verdict:

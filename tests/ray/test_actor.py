@@ -204,19 +204,33 @@ with lean():
 spec = ServerSpec("sglang", "baseline", env={"FAKE": fake}, python=(python,))
 actor = ray.remote(ServerActor).options(num_cpus=0, max_concurrency=4).remote(spec, folder)
 print(ray.get(actor.start.remote())["ok"], flush=True)
+if sys.stdin.readline().strip() == "raise":
+    raise RuntimeError
+ray.shutdown()
 time.sleep(600)
 """
 
 
-def test_i02_nothing_outlives_a_killed_driver(tmp_path: Path) -> None:
-    """Driver killed with -9: within 15 s no process of its server is left."""
+@pytest.mark.parametrize(
+    "end",
+    ["kill", pytest.param("shutdown", marks=pytest.mark.slow), pytest.param("raise", marks=pytest.mark.slow)],
+)
+def test_i01_i02_nothing_outlives_a_driver(tmp_path: Path, end: str) -> None:
+    """Driver killed with -9, out of the cluster, or failed: within 15 s no process of its server is left."""
     temp = tempfile.mkdtemp(prefix="lg", dir="/tmp")
     fake = json.dumps({"pids": str(tmp_path / "pids"), "grandchild": True, "escaped": True, "ignore_term": True})
     words = [sys.executable, "-c", DRIVER, str(tmp_path), fake_python(tmp_path), fake, temp, str(ROOT)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment, text=True) as driver:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, env=environment, text=True, **pipes) as driver:
+        assert driver.stdin
         assert driver.stdout
         assert driver.stdout.readline().strip() == "True"
-        driver.kill()
+        if end == "kill":
+            driver.kill()
+        else:
+            driver.stdin.write(f"{end}\n")
+            driver.stdin.flush()
         eventually(lambda: all(is_gone(pid) for pid in pids_in(tmp_path / "pids")), limit_s=15)
+        driver.kill()
     shutil.rmtree(temp, ignore_errors=True)

@@ -1,29 +1,50 @@
-"""Cases I of Ray: a cluster that was there before, with an actor of our kind in it, and two runs on it at once."""
+"""Cases I of Ray: a cluster that was there before, with an actor of our kind in it, joined by one run after another."""
 
+import contextlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import duckdb
+import psutil
 import pytest
+
+from loadgen.dataset import read_ledger, read_rows
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
+
+from running import eventually
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
 RUN_S_MAX = 200.0
-BIG_BYTES = 600 * 2**20
-TINY = ("engine=sim", "engine.sim_speed=20", "workload.max_tokens=32")
+MIB = 2**20
+BIG_BYTES = 600 * MIB
+UPLOAD_BYTES_MAX = 10 * MIB
+STORE_BYTES = 100 * MIB
+STORE_USED_MIB_MAX = 5.0
+DRIVER_BYTES_MAX = 500 * MIB  # 240 are its modules
+SIM = ("engine=sim", "engine.sim_speed=20")
+CPUS = 6  # by Ray's own count, on whatever machine
 
 # Ray asks for a token on any address but loopback unless told otherwise.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"}
 
+# For each line that it reads it tells whether its actor answers, and what lies in the object store.
 CLUSTER = """
-import sys, ray
-ray.init(address="local", num_cpus=2, include_dashboard=False, _temp_dir=sys.argv[1], _node_ip_address="127.0.0.1",
-         log_to_driver=False, namespace="loadgen")
+import json, sys, ray
+from ray._private.internal_api import memory_summary
+ray.init(address="local", num_cpus=int(sys.argv[2]), object_store_memory=int(sys.argv[3]), include_dashboard=False,
+         _temp_dir=sys.argv[1], _node_ip_address="127.0.0.1", log_to_driver=False, namespace="loadgen")
 
 @ray.remote(num_cpus=0)
 class ServerActor:
@@ -31,49 +52,173 @@ class ServerActor:
         return "here"
 
 left = ServerActor.options(name="ServerActor", lifetime="detached").remote()
-print(ray.get(left.ping.remote()), ray.get_runtime_context().gcs_address, flush=True)
-sys.stdin.readline()
-print(ray.get(left.ping.remote()), flush=True)
+address = ray.get_runtime_context().gcs_address
+print(json.dumps([ray.get(left.ping.remote()), address]), flush=True)
+for line in sys.stdin:
+    print(json.dumps([ray.get(left.ping.remote()), memory_summary(address, stats_only=True)]), flush=True)
 """
 
 
-@pytest.fixture
-def cluster() -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A Ray that was started by somebody else, with a detached actor named like ours; its address."""
-    temp = tempfile.mkdtemp(prefix="lg", dir="/tmp")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", CLUSTER, temp], text=True, env=ENVIRONMENT, **pipes) as process:
-        assert process.stdout
-        word, address = process.stdout.readline().split()
+@dataclass(frozen=True)
+class Others:
+    """A Ray that was started by somebody else, with a detached actor named like ours, and its folder."""
+
+    process: subprocess.Popen[str]
+    address: str
+    folder: Path
+
+    def ask(self) -> str:
+        """What lies in its object store; its actor answers."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        word, store = json.loads(self.process.stdout.readline())
         assert word == "here"
-        yield process, address
+        return str(store)
+
+    def workers(self) -> dict[int, str]:
+        """The processes that drive, or have driven, by pid with their title."""
+        found = {}
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error, IndexError):
+                if (title := process.cmdline()[0]).startswith("ray::loadgen:worker"):
+                    found[process.pid] = title
+        return found
+
+
+@pytest.fixture(scope="module")
+def others() -> Iterator[Others]:
+    temp = tempfile.mkdtemp(prefix="lg", dir="/tmp")
+    words = [sys.executable, "-c", CLUSTER, temp, str(CPUS), str(STORE_BYTES)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, env=ENVIRONMENT, **pipes) as process:
+        assert process.stdout
+        word, address = json.loads(process.stdout.readline())
+        assert word == "here"
+        yield Others(process, address, Path(temp))
         process.kill()
     shutil.rmtree(temp, ignore_errors=True)
 
 
-def test_i04_i05_i10_a_cluster_of_others(cluster: tuple[subprocess.Popen[str], str], tmp_path: Path) -> None:
+@pytest.fixture
+def start(others: Others, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start `python -m loadgen` on that cluster."""
+    started = []
+
+    def begin(*asked: str, log: str = "err") -> subprocess.Popen[bytes]:
+        words = [
+            sys.executable,
+            "-m",
+            "loadgen",
+            "+variant=baseline",
+            *SIM,
+            *asked,
+            f"cluster.address={others.address}",
+        ]
+        with (tmp_path / log).open("wb") as err:
+            started.append(subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stderr=err))
+        return started[-1]
+
+    yield begin
+    for run in started:
+        run.kill()
+        run.wait()
+
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+def rows_of(folder: Path) -> Any:
+    """One Point's requests."""
+    (file,) = folder.rglob("requests.parquet")
+    return duckdb.read_parquet(str(file))
+
+
+def test_i04_i05_i10_a_cluster_of_others(others: Others, start: Start, tmp_path: Path) -> None:
     """Two runs at once, one of three loads, join a cluster that holds an actor of the same name: both have their
-    results, nothing of the working folder is sent along, and the cluster still runs afterwards."""
-    process, address = cluster
+    results, our two packages are all that is sent along, and the cluster still runs afterwards."""
     (tmp_path / "multirun").mkdir()
     with (tmp_path / "multirun" / "big").open("wb") as file:
         file.truncate(BIG_BYTES)
-    asked = (
-        ("-m", "+variant=baseline", *TINY, "load.concurrency=1,2,3", "load.requests=6"),
-        ("+variant=baseline", *TINY, "load.concurrency=2", "load.requests=6"),
-    )
+    load = ("workload.max_tokens=32", "load.requests=6")
     runs = [
-        subprocess.Popen(
-            [sys.executable, "-m", "loadgen", *words, f"cluster.address={address}", f"hydra.{kind}.dir={kind}"],
-            cwd=tmp_path,
-            env=ENVIRONMENT,
-        )
-        for kind, words in zip(("sweep", "run"), asked, strict=True)
+        start("-m", *load, "load.concurrency=1,2,3", "hydra.sweep.dir=sweep"),
+        start(*load, "load.concurrency=2", "hydra.run.dir=run", log="other"),
     ]
     assert all(run.wait(timeout=RUN_S_MAX) in (0, 6) for run in runs)
     assert [len(list((tmp_path / kind).rglob("point.json"))) for kind in ("sweep", "run")] == [3, 1]
-    assert process.stdin
-    assert process.stdout
-    process.stdin.write("\n")
-    process.stdin.flush()
-    assert process.stdout.readline().strip() == "here"
+    others.ask()
+    resources = others.folder / "session_latest" / "runtime_resources"
+    sent = sum(file.stat().st_size for file in resources.rglob("*") if file.is_file())
+    assert 0 < sent < UPLOAD_BYTES_MAX, f"{sent} bytes lie below {resources}"
+    assert not list(resources.glob("working_dir_files/*"))
+
+
+def test_i07_one_of_four_workers(others: Others, start: Start, tmp_path: Path) -> None:
+    """One of four is killed at half of the way: rows of all four stand, the dead one is named, FAILED, exit 4."""
+    asked = ("workload.max_tokens=256", "load.concurrency=8", "load.requests=400", "cluster.workers=4")
+    run = start(*asked, "hydra.run.dir=run")
+
+    def done() -> int:
+        return sum(len(read_rows(stream)) for stream in (tmp_path / "run").glob("c8/_requests_*.arrows"))
+
+    eventually(lambda: done() >= 200, RUN_S_MAX, "half of the requests")
+    (victim,) = [pid for pid, title in others.workers().items() if title == "ray::loadgen:worker 2"]
+    psutil.Process(victim).kill()
+    assert run.wait(timeout=RUN_S_MAX) == 4
+    (line,) = read_ledger(tmp_path / "run" / "ledger.jsonl")
+    assert (line["status"], line["exit_code"]) == ("FAILED", 4)
+    assert "worker 2: " in line["reason"]
+    rows = rows_of(tmp_path / "run")
+    counts = dict(rows.filter("outcome = 'ok'").aggregate("worker, count(*)", "worker").fetchall())
+    assert set(counts) == {0, 1, 2, 3}
+    assert 200 <= sum(counts.values()) < 400
+    assert rows.aggregate("count(*) - count(distinct seq)").fetchone() == (0,)
+
+
+def test_i08_two_thousand_streams(others: Others, start: Start, tmp_path: Path) -> None:
+    """Two thousand streams are one process, and all of them are in flight at once."""
+    asked = ("workload.max_tokens=32", "load.concurrency=2000", "load.requests=2000", "load.stagger_s=0")
+    before = set(others.workers())
+    run = start(*asked, "engine.sim_speed=2", "hydra.run.dir=run")
+    seen: set[int] = set()
+    begun_s = time.monotonic()
+    while run.poll() is None and time.monotonic() - begun_s < RUN_S_MAX:
+        seen |= set(others.workers()) - before
+        time.sleep(0.2)
+    assert run.wait(timeout=1) in (0, 6)
+    assert len(seen) <= 2, "the warm-up may have had another process than the Point"
+    moments = sorted([(sent, 1) for sent, _ in stamps(tmp_path)] + [(done, -1) for _, done in stamps(tmp_path)])
+    flying = peak = 0
+    for _, change in moments:
+        flying += change
+        peak = max(peak, flying)
+    assert peak == 2000
+
+
+def stamps(folder: Path) -> list[tuple[int, int]]:
+    """When each request was sent and done."""
+    found: list[tuple[int, int]] = rows_of(folder / "run").project("sent_ns, done_ns").fetchall()
+    return found
+
+
+def test_i11_many_token_times(others: Others, start: Start, tmp_path: Path) -> None:
+    """300 requests of 1000 token times each: none of them lies in the object store, the driver holds a few of them.
+
+    A seventieth of the case, so that it takes no minute: what would fill the store then shows in it now.
+    """
+    asked = ("workload.max_tokens=1000", "load.concurrency=100", "load.requests=300")
+    run = start(*asked, "hydra.run.dir=run")
+    most, stores = 0, []
+    while run.poll() is None:
+        with contextlib.suppress(psutil.Error):
+            most = max(most, psutil.Process(run.pid).memory_info().rss)
+        stores.append(others.ask())
+        time.sleep(0.5)
+    assert run.wait(timeout=1) in (0, 6)
+    assert rows_of(tmp_path / "run").aggregate("sum(len(chunk_ns))").fetchone() == (300_000,)
+    used = [float(store.split("Plasma memory usage ")[1].split(" MiB")[0]) for store in stores]
+    assert max(used) < STORE_USED_MIB_MAX
+    assert not [store for store in stores if "Spilled" in store]
+    assert most < DRIVER_BYTES_MAX

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+import ray
 from running import faulty_python
 
-from loadgen import trial
+from loadgen import cluster, trial
 from loadgen.__main__ import main
 from loadgen.dataset import point_files, read_dataset, read_json, read_ledger
 from loadgen.interrupt import signals
@@ -67,6 +68,21 @@ def test_what_the_server_tells_beside_its_answers(tmp_path: Path) -> None:
     of = {**launch["must_match"]["of"], "workload_hash": point["workload_hash"]}
     assert point["must_match"] == {"hash": hash_of(of), "of": of}
     assert launch["provenance"]["engine_packages"]["packages"]["numpy"]
+
+
+def test_i06_more_than_the_cluster_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """More workers than CPUs, more GPUs than any node has: refused at once with both numbers, not waited for."""
+    cpus, gpus = int(ray.cluster_resources()["CPU"]), max(cluster.gpus_of_nodes())
+    cases = {
+        (*TINY, "cluster.workers=64000"): f"needs 64000 CPUs, the cluster has {cpus}",
+        ("+variant=baseline", "engine=sglang", f"model.path={tmp_path}", f"model.tp={gpus + 8}"): (
+            f"needs model.tp={gpus + 8} GPUs on one node, the best has {gpus}"
+        ),
+    }
+    for asked, words in cases.items():
+        assert main([*asked, f"hydra.run.dir={tmp_path}/run"]) == 2
+        assert words in capsys.readouterr().err
+    assert not list(tmp_path.glob("run/*"))
 
 
 def test_texts_are_kept_only_when_asked(of_two_workers: Path, tmp_path: Path) -> None:
