@@ -5,6 +5,7 @@ The files of one command share its Ray; what was started and survived is found b
 
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 SIM = ("engine=sim", "engine.sim_speed=20", "workload.max_tokens=32")
 START_S_MAX = 60.0
-CRASH_S_MAX = 10.0  # two seconds on a machine that is not busy with other tests
+CRASH_S_MAX = 30.0  # two seconds on a machine that is not busy with other tests
 GRID_S_MAX = 240.0  # eight starts
 READY_S_MAX = 20.0  # what a server that is never ready gets
 
@@ -146,7 +147,7 @@ def test_h07_crashes_in_a_point(start: Callable[..., Run]) -> None:
     died, hung, refused = ended.ledger()
     assert [line["status"] for line in (died, hung, refused)] == ["FAILED"] * 3
     assert "(sglang::scheduler_TP0) died (child_died)" in died["reason"]
-    assert "hang; /health answers 503" in hung["reason"]
+    assert re.search("hang; /health (answers 503|does not answer within 3 s)", hung["reason"]), hung
     assert "(sglang::scheduler_TP0) is stopped" in hung["reason"]
     assert "not started again: this server has failed in 2 Points of block 0" in refused["reason"]
     assert "Decode batch" in died["log_tail"]
