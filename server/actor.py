@@ -67,7 +67,9 @@ class ServerActor:
         began_s = time.monotonic()
         try:
             running = self._launch()
-            ready = wait_ready(running, began_s + self._spec.ready_s_max, self._cancelled.is_set, self._doubts)
+            ready = wait_ready(
+                running, began_s + self._spec.ready_s_max, self._cancelled.is_set, partial(setattr, self, "_doubt")
+            )
         except (StartError, SpecError, OSError) as error:
             return self._give_up(error)
         with self._lock:
@@ -113,7 +115,7 @@ class ServerActor:
             "port": running.port.number,
             "pid": running.server.pid,
             "pids": [member.pid for member in running.family],
-            "known": (running.family, sorted(running.heard), self._memory_before),
+            "known": (running.family, sorted(running.heard), self._gpus, self._memory_before),
             "cores": cores_of(running.server.pid),
             "seed": running.seed,
             "version": ready.server_info.get("version") or self._spec.version,
@@ -167,9 +169,6 @@ class ServerActor:
         if running is None:
             return "waiting"
         return f"{progress(running.log)} ({self._doubt})" if self._doubt else progress(running.log)
-
-    def _doubts(self, doubt: str) -> None:
-        self._doubt = doubt
 
     def look(self) -> dict[str, Any]:
         """Whether the server is alive; if not, its exit status and the reason. Cheap."""
@@ -255,8 +254,7 @@ class ServerActor:
 
     def bury(self, name: str, log: str, endpoint: Mapping[str, Any]) -> list[str]:
         """End what is left of another launch whose actor is gone; what stays of it, in words."""
-        family, heard, memory = endpoint.get("known", ((), (), {}))
-        gpus = endpoint.get("gpus", ())
+        family, heard, gpus, memory = endpoint.get("known", ((), (), (), {}))
         return list(bury(name, Path(log), family, self._host, heard, lambda: gpu.memory_held(gpus, memory)).left)
 
     def provenance(self) -> dict[str, Any]:
@@ -287,8 +285,7 @@ class ServerActor:
         return Access(self._key(), self._spec.ca_file)
 
     def _told(self, info: dict[str, Any]) -> dict[str, Any]:
-        key = self._key()
-        return readable(redacted(info, (key,) if key else ()))
+        return readable(redacted(info, tuple(filter(None, [self._key()]))))
 
 
 def _failed(reason: str, log_tail: str = "", exit_status: int | None = None) -> dict[str, Any]:
