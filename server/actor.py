@@ -27,7 +27,7 @@ from server.identity import readable
 from server.log import Growing, progress
 from server.outside import gone, port_of, probe
 from server.preflight import Place, look
-from server.process import Running, StartError, launch
+from server.process import Member, Running, StartError, launch
 from server.provenance import cores_of, provenance
 from server.ready import Ready, replaced, wait_ready
 from server.spec import ServerSpec, SpecError
@@ -59,8 +59,7 @@ class ServerActor:
 
     def start(self) -> dict[str, Any]:
         """Start the server and prove it: the Endpoint with ok true, or ok false with reason, log_tail and exit."""
-        if self._spec.api_key_env and not self._key():
-            name = self._spec.api_key_env
+        if (name := self._spec.api_key_env) and not self._key():
             return _failed(f"engine.api_key_env names {name}, which is not set where the server runs; export it there")
         if self._spec.engine == "external":
             return self._probe()
@@ -115,7 +114,7 @@ class ServerActor:
             "port": running.port.number,
             "pid": running.server.pid,
             "pids": [member.pid for member in running.family],
-            "known": (running.family, sorted(running.heard), self._gpus, self._memory_before),
+            "known": (list(map(dataclasses.astuple, running.family)), sorted(running.heard), self._memory_before),
             "cores": cores_of(running.server.pid),
             "seed": running.seed,
             "version": ready.server_info.get("version") or self._spec.version,
@@ -231,11 +230,9 @@ class ServerActor:
         """What the log says of the engine's batches between two of its ends; None where it says nothing."""
         if self._running is None or end <= start:
             return None
-        try:
-            with self._running.log.open("rb") as log:
-                return batches.read(log, start, end)
-        except OSError:
-            return None
+        with contextlib.suppress(OSError), self._running.log.open("rb") as log:
+            return batches.read(log, start, end)
+        return None
 
     def flush(self) -> bool:
         """Empty each server's prefix cache and its totals of speculation; whether all did."""
@@ -254,8 +251,9 @@ class ServerActor:
 
     def bury(self, name: str, log: str, endpoint: Mapping[str, Any]) -> list[str]:
         """End what is left of another launch whose actor is gone; what stays of it, in words."""
-        family, heard, gpus, memory = endpoint.get("known", ((), (), (), {}))
-        return list(bury(name, Path(log), family, self._host, heard, lambda: gpu.memory_held(gpus, memory)).left)
+        family, heard, memory = endpoint.get("known", ((), (), {}))
+        known, held = [Member(*one) for one in family], partial(gpu.memory_held, list(memory), memory)
+        return list(bury(name, Path(log), known, self._host, heard, held).left)
 
     def provenance(self) -> dict[str, Any]:
         """The machine that the server runs on, and what its engine's interpreter has installed."""

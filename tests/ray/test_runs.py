@@ -74,7 +74,7 @@ def test_i06_more_than_the_cluster_has(tmp_path: Path, capsys: pytest.CaptureFix
     """More workers than CPUs, more GPUs than any node has: refused at once with both numbers, not waited for."""
     cpus, gpus = int(ray.cluster_resources()["CPU"]), max(cluster.gpus_of_nodes())
     cases = {
-        (*TINY, "cluster.workers=64000"): f"needs 64000 CPUs, the cluster has {cpus}",
+        (*TINY, "cluster.workers=9000"): f"needs 9000 CPUs, the cluster has {cpus}",
         ("+variant=baseline", "engine=sglang", f"model.path={tmp_path}", f"model.tp={gpus + 8}"): (
             f"needs model.tp={gpus + 8} GPUs on one node, the best has {gpus}"
         ),
@@ -184,7 +184,8 @@ CPU_SGLANG = ["+variant=baseline", "engine=sglang", "engine.version=0.5.23", "++
 def test_what_is_missing_is_refused_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Another engine version, no model, too few open files: exit 2, each named with what to do, and no server."""
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho version=0.5.9\n")
+    told = json.dumps({"python": "3.11.7", "packages": {"sglang": "0.5.9"}})
+    python.write_text(f"#!/bin/sh\necho 'packages={told}'\n")
     python.chmod(0o755)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     cases = [
