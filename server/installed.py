@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,6 +34,22 @@ for name in sys.argv[1:]:
 print("packages=" + json.dumps({"python": platform.python_version(), "packages": found}))
 """
 MARK = "packages="
+# It ends with whoever asked, even by SIGKILL, since its own input ends then, and takes with it all that was started.
+WATCHED = """
+import json, os, signal, subprocess, sys, threading
+environment = json.loads(sys.stdin.readline())
+def give_up():
+    os.read(0, 1)
+    os.killpg(0, signal.SIGKILL)
+threading.Thread(target=give_up, daemon=True).start()
+try:
+    how = subprocess.call(sys.argv[1:], stdin=subprocess.DEVNULL, env=environment)
+except OSError as error:
+    how = f"0 {error.strerror}"
+print(f"\\nended={how}", flush=True)
+os.killpg(0, signal.SIGKILL)
+"""
+ENDED = "\nended="
 ADVICE = "install it there, or name another interpreter by variant.python or engine.python (engine=sim needs none)"
 
 
@@ -81,21 +98,20 @@ def told(spec: ServerSpec, base: Mapping[str, str], names: Sequence[str]) -> dic
 def _ended(words: list[str], spec: ServerSpec, base: Mapping[str, str]) -> tuple[int, str, str]:
     """Exit status and output of a command, which leaves no process, whatever it started. SpecError."""
     environment = variant.environment(spec, base, gpus=())
-    pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-    try:
-        process = subprocess.Popen(
-            words,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            **pipes,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise SpecError(f"{_named(spec)} cannot be run ({error.strerror}); {ADVICE}") from None
+    read_end, write_end = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", WATCHED, *words],
+        stdin=read_end,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    os.close(read_end)
     with process:
         try:
+            os.write(write_end, (json.dumps(environment) + "\n").encode())
             said, complained = process.communicate(timeout=READ_S_MAX)
         except subprocess.TimeoutExpired:
             late = f"{_named(spec)} did not tell what it has installed within {READ_S_MAX:g} s"
@@ -103,7 +119,12 @@ def _ended(words: list[str], spec: ServerSpec, base: Mapping[str, str]) -> tuple
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # its own session: nobody else's process is in it
-    return process.returncode, said, complained
+            os.close(write_end)
+    said, _, how = said.rpartition(ENDED)
+    status, _, trouble = how.strip().partition(" ")
+    if trouble:
+        raise SpecError(f"{_named(spec)} cannot be run ({trouble}); {ADVICE}")
+    return int(status or process.returncode), said, complained
 
 
 def _named(spec: ServerSpec) -> str:

@@ -1,6 +1,7 @@
 """The engine's version is read from the interpreter that will run it, before a server is started."""
 
 import os
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -78,6 +79,38 @@ def test_an_interpreter_that_does_not_answer_is_not_waited_for(tmp_path: Path, m
     with pytest.raises(SpecError, match=r"did not tell what it has installed within 0\.5 s"):
         settled(spec(("sh", "-c", f"sleep 60 & echo [$!] > {tmp_path}/pids; wait")), os.environ)
     assert time.monotonic() - begun_s < 20
+    eventually(lambda: all(map(is_gone, pids_in(tmp_path / "pids"))))
+
+
+def test_whoever_asks_leaves_no_interpreter_behind(tmp_path: Path) -> None:
+    """Ctrl-C kills the actor that looks at the machine; an interpreter that hung lived on."""
+    pids = tmp_path / "pids"
+    words = ("sh", "-c", f"sleep 60 & echo [$$, $!] > {pids}.part; mv {pids}.part {pids}; wait")
+    ask = f"installed.version(spec.ServerSpec('sglang', 'baseline', python={words!r}), os.environ)"
+    program = f"import os; from server import installed, spec; {ask}"
+    asking = subprocess.Popen([sys.executable, "-c", program])
+    eventually(pids.exists)
+    asking.kill()
+    asking.wait()
+    eventually(lambda: all(map(is_gone, pids_in(pids))))
+
+
+def test_the_variant_s_variables_are_the_interpreter_s(tmp_path: Path) -> None:
+    """And not those of what watches it: a variant may well name a library that only its engine can load."""
+    site = made(tmp_path, "0.5.14")[1].removeprefix("PYTHONPATH=")
+    variables = {"PYTHONPATH": site, "LD_PRELOAD": "/no/such/library.so", "PADDING": "x" * 70_000}
+    asked = replace(spec((sys.executable,)), env=variables)
+    assert settled(asked, os.environ).version == "0.5.14"
+
+
+def test_what_an_interpreter_leaves_running_is_ended(tmp_path: Path) -> None:
+    """A wrapper that starts a daemon beside the interpreter held the pipe, and so the answer, for a minute."""
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\nsleep 60 &\necho [$!] > {tmp_path}/pids\nexec {" ".join(made(tmp_path, "0.5.14"))} "$@"\n'
+    )
+    python.chmod(0o755)
+    assert settled(spec((str(python),)), os.environ).version == "0.5.14"
     eventually(lambda: all(map(is_gone, pids_in(tmp_path / "pids"))))
 
 
