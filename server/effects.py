@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from server.claims import asked_fusion
+from server.claims import OVERLAP, asked_fusion
 from server.flags import FUSION_NEW, FUSION_NEW_FIRST, FUSION_OFF, FUSION_OLD
 from server.proof import Contradiction
 from server.spec import ServerSpec, parse_version, resolved_args, spec_mode
@@ -43,7 +43,7 @@ def _no_fusion(args: Mapping[str, Any], _mode: str) -> bool:
 
 EFFECTS: tuple[Effect, ...] = (
     Effect(
-        r"Custom allreduce is disabled|Setup Custom allreduce failed",
+        r"Custom ?[Aa]ll[Rr]educe(V2)? is disabled|Setup Custom allreduce failed",  # by its class's name from 0.5.10
         "disable_custom_all_reduce",
         lambda args, _mode: args.get("disable_custom_all_reduce") is False,
         "this machine has no custom all-reduce, so the variant cannot have it; see the line's reason",
@@ -69,7 +69,8 @@ EFFECTS: tuple[Effect, ...] = (
     ),
     Effect(
         r"flashinfer\.comm\b.*falling back|flashinfer_comm is not available"
-        r"|FlashInfer allreduce fusion is forcibly disabled|Disable --(enable-)?flashinfer-allreduce-fusion",
+        r"|FlashInfer (comm )?not available|FlashInfer [Aa]ll[Rr]educe fusion (is forcibly )?disabled"
+        r"|Disable --(enable-)?flashinfer-allreduce-fusion",
         FUSION_NEW,
         lambda args, _mode: asked_fusion(args) is True,
         "all-reduce fusion was dropped: install the flashinfer that this SGLang needs, or take the flag away that "
@@ -102,10 +103,16 @@ EFFECTS: tuple[Effect, ...] = (
         "SGLang fell back to a fixed number of steps; mend what the line names",
     ),
     Effect(
-        r"Mixed chunked prefill is disabled",
+        r"[Mm]ixed chunk(ed prefill)? .*disabled",
         "enable_mixed_chunk",
         _asks("enable_mixed_chunk"),
         "speculation excludes mixed chunks; take the flag out",
+    ),
+    Effect(
+        r"Hierarchical cache is disabled",
+        "enable_hierarchical_cache",
+        _asks("enable_hierarchical_cache"),
+        "the cache has no second tier; mend what the line names",
     ),
     Effect(
         r"[Cc]uda graph is disabled because|CUDA graph is disabled because",
@@ -135,7 +142,8 @@ def silenced(spec: ServerSpec, lines: Iterable[str], version: str | None = None)
     for effect, line in _spoken(lines):
         if effect.against(args, mode):
             flag = _flag(effect, version)
-            found.setdefault(flag, Contradiction(flag, args.get(flag), f'"{line}" (server.log)', effect.advice))
+            asked = mode.endswith("_sync") if flag == OVERLAP else args.get(flag) or False
+            found.setdefault(flag, Contradiction(flag, asked, f'"{line}" (server.log)', effect.advice))
     return list(found.values())
 
 

@@ -14,6 +14,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "loadge
 DOWNLOAD_S_MAX = 240
 DEFINED_IN = ("sglang/srt/server_args.py", "sglang/srt/arg_groups/")
 VARIABLES_IN = "sglang/srt/environ.py"
+CLASS = "CustomAllreduce"  # what "{cls_name} is disabled" is printed by
 BARE_ACTIONS = ("store_true", "store_false", "store_const", "DeprecatedStoreTrueAction", "DeprecatedStoreConstAction")
 
 
@@ -62,10 +63,27 @@ def variables(version: str) -> set[str]:
     return {target.id for target in targets if isinstance(target, ast.Name) and target.id.startswith("SGLANG_")}
 
 
-def _sources(path: Path) -> Iterator[tuple[str, str]]:
+def said(version: str, *modules: str) -> set[str]:
+    """Every text that these modules of the released server could print, names filled in where they stand for one."""
+    trees = [ast.parse(text) for name, text in _sources(wheel(version), modules) if name.endswith(modules)]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    filled = {ast.unparse(node): _filled(node) for node in nodes if isinstance(node, ast.JoinedStr)}
+    parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    plain = {node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in parts}
+    return {*filled.values(), *(text for text in plain if isinstance(text, str))}
+
+
+def _filled(node: ast.JoinedStr) -> str:
+    """The text with what is filled in: a class's name where one is, else its own expression."""
+    words = [str(part.value) if isinstance(part, ast.Constant) else ast.unparse(part.value) for part in node.values]  # type: ignore[attr-defined]
+    return "".join(CLASS if word == "cls_name" else word for word in words)
+
+
+def _sources(path: Path, more: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
-            if name.startswith((*DEFINED_IN, VARIABLES_IN)) and name.endswith(".py"):
+            ours = name.startswith((*DEFINED_IN, VARIABLES_IN)) or (more and name.endswith(more))
+            if ours and name.endswith(".py"):
                 yield name, archive.read(name).decode()
 
 

@@ -9,9 +9,10 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from goldens import VERSIONS, spec_of
-from released import Flag, NotThere, flags, variables
+from released import Flag, NotThere, flags, said, variables
 
 from loadgen.__main__ import variants
+from server.effects import telling
 from server.flags import FIRST, RENAMED, in_words
 from server.sim.flags import VERSIONS as SIMULATED
 from server.sim.flags import build_parser
@@ -93,6 +94,20 @@ def test_every_variable_that_we_set_is_read(version: str, released: dict[str, Fl
     ours = {name for spec in runnable(version) for name in environment(spec, {}, gpus=()) if name.startswith("SGLANG_")}
     assert released
     assert ours <= variables(version)
+
+
+DROPS = re.compile(r"(is|are|fusion) disabled|(not supported|not available), ")  # a way of adding up is given up
+ADDING_UP = ("/custom_all_reduce.py", "/custom_all_reduce_utils.py", "/torch_symm_mem.py", "/pymscclpp.py")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_line_that_drops_a_way_of_adding_up_is_heard(version: str, released: dict[str, Flag]) -> None:
+    """A release that says it in other words would let a variant pass that does not run."""
+    assert released
+    lines = {text for text in said(version, *ADDING_UP, "/flashinfer_comm_fusion.py") if DROPS.search(text)}
+    assert len(lines) >= 8
+    unheard = {line for line in lines if len(line) < 400 and not telling([line])}  # longer ones are docstrings
+    assert not [line for line in unheard if "will use the default process group" not in line]
 
 
 @pytest.mark.parametrize("version", SIMULATED)

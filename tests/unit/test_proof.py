@@ -345,6 +345,10 @@ FUSED = replace(BASELINE, args={"enable_flashinfer_allreduce_fusion": True})
 FORBIDDEN = replace(BASELINE, version="0.5.23", args={"enforce_disable_flashinfer_allreduce_fusion": True})
 ADAPTIVE = replace(TOPK1_V2, version="0.5.23", args={**CHAIN, "speculative_adaptive": True})
 CUSTOM = "Custom allreduce is disabled because it's not supported on more than two PCIe-only GPUs."
+CUSTOM_NOW = CUSTOM.replace("Custom allreduce", "CustomAllReduceV2")  # from 0.5.10 on it is the class's name
+NO_CLIQUE = (
+    "FlashInfer AllReduce fusion disabled: the 8 ranks of this group are not confirmed to share one NVLink clique"
+)
 SPEC_V1 = "Spec v1 is used for eagle/eagle3/standalone speculative decoding because SGLANG_ENABLE_SPEC_V2=False."
 AUTO = "Auto-enabling FlashInfer AllReduce Fusion on SM90/SM10X for GlmMoeDsaForCausalLM"
 V2_ON = "Spec v2 is enabled for eagle/eagle3 speculative decoding and overlap schedule is turned on."
@@ -361,6 +365,23 @@ SILENCED = [
         "enable_mscclpp",
     ),
     (replace(BASELINE, args={"disable_custom_all_reduce": False}), CUSTOM, "disable_custom_all_reduce"),
+    (replace(BASELINE, args={"disable_custom_all_reduce": False}), CUSTOM_NOW, "disable_custom_all_reduce"),
+    (replace(FUSED, version="0.5.23"), NO_CLIQUE, "flashinfer_allreduce_fusion_backend"),
+    (
+        replace(FUSED, version="0.5.12"),
+        "FlashInfer allreduce fusion disabled globally because workspace initialization failed on at least one rank.",
+        "enable_flashinfer_allreduce_fusion",
+    ),
+    (
+        replace(BASELINE, version="0.5.23", args={"enable_mixed_chunk": True}),
+        "The mixed chunked prefill are disabled because of using ngram speculative decoding.",
+        "enable_mixed_chunk",
+    ),
+    (
+        replace(BASELINE, args={"enable_hierarchical_cache": True, "disable_radix_cache": False}),
+        "Hierarchical cache is disabled because of using diffusion LLM inference",
+        "enable_hierarchical_cache",
+    ),
     (TOPK1_V2, SPEC_V1, "disable_overlap_schedule"),
     (TOPK4_V1, V2_ON, "disable_overlap_schedule"),
     (ADAPTIVE, "speculative_adaptive disabled: topk=4. Falling back to static.", "speculative_adaptive"),
@@ -382,6 +403,7 @@ def test_a_line_that_silences_a_flag(spec: ServerSpec, line: str, flag: str) -> 
     assert one.flag == flag
     assert one.told == f'"{line}" (server.log)'
     assert one.advice
+    assert one.asked is not None, "what was asked for is said too"
     assert watched(spec)
 
 
@@ -389,6 +411,8 @@ def test_a_line_that_silences_a_flag(spec: ServerSpec, line: str, flag: str) -> 
     ("spec", "line"),
     [
         (BASELINE, CUSTOM),
+        (BASELINE, CUSTOM_NOW),
+        (BASELINE, NO_CLIQUE),
         (SYMMETRIC, CUSTOM),
         (TOPK4_V1, SPEC_V1),
         (TOPK1_V2, V2_ON),
@@ -406,9 +430,10 @@ def test_a_line_that_says_what_was_asked(spec: ServerSpec, line: str) -> None:
     assert silenced(spec, telling([PREFIX + line])) == []
 
 
-def test_what_holds_for_a_machine_is_a_remark() -> None:
+@pytest.mark.parametrize("line", [CUSTOM, CUSTOM_NOW, CUSTOM.replace("Custom allreduce", "CustomAllreduce")])
+def test_what_holds_for_a_machine_is_a_remark(line: str) -> None:
     """No custom all-reduce on this machine speaks against no variant, and against a comparison with one without it."""
-    (told,) = remarks(telling([PREFIX + CUSTOM, PREFIX + CUSTOM]))
+    (told,) = remarks(telling([PREFIX + line, PREFIX + line]))
     assert "the same server" in told
     assert "PCIe-only" in told
 
