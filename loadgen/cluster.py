@@ -218,7 +218,9 @@ def place_server(spec: ServerSpec, folder: Path, log_name: str, name: str) -> Se
         num_cpus=0, num_gpus=spec.gpus, max_restarts=0, max_task_retries=0, max_concurrency=8
     )
     server = Server(actor.remote(spec, str(folder), LOOPBACK, log_name, name))
-    _wall()  # it starts while the server does
+    # While the server starts, so do the board and the first worker, which takes a second to start and import.
+    _wall()
+    _hired().remote(None, None, "", None)
     return server
 
 
@@ -262,12 +264,13 @@ def hire(shards: list[worker.Shard], load: Load, ramp_s: float, counted: bool, f
     """Hang up a board and start one worker a shard; rows go to `folder`, or nowhere when it is None (warm-up)."""
     key = secrets.token_hex(8)
     wall = _hang(key, load, len(shards), ramp_s, counted)
-    task, place = ray.remote(duty.work), str(folder) if folder else None
-    refs = [
-        task.options(num_cpus=1, max_retries=0, name=f"loadgen:worker {shard.worker}").remote(shard, wall, key, place)
-        for shard in shards
-    ]
-    return Crew(key, wall, refs)
+    place = str(folder) if folder else None
+    return Crew(key, wall, [_hired(shard.worker).remote(shard, wall, key, place) for shard in shards])
+
+
+def _hired(worker: int = 0) -> Any:
+    """A worker's task, to be called with its work: the same task of a Point before it leaves its process to it."""
+    return ray.remote(duty.work).options(num_cpus=1, max_retries=0, name=f"loadgen:worker {worker}")
 
 
 def _hang(*board: Any, again: bool = True) -> Any:

@@ -13,8 +13,10 @@ import uvloop
 from loadgen import cores, record, store, worker
 
 
-def work(shard: worker.Shard, wall: Any, key: str, folder: str | None) -> dict[str, Any]:
+def work(shard: worker.Shard | None, wall: Any, key: str, folder: str | None) -> dict[str, Any]:
     """Drive the shard's streams as the board `key` says; rows go to `folder`, or outcomes home when it is None."""
+    if shard is None:  # hired before there is work: this process has imported what it takes
+        return {}
     with cores.alone(shard.worker):
         return _drive(shard, wall, key, folder)
 
