@@ -5,7 +5,6 @@ pieces, so that a signal is heard within a fraction of a second.
 """
 
 import contextlib
-import errno
 import os
 import resource
 import secrets
@@ -29,7 +28,7 @@ import ray.exceptions
 from loadgen import cores, duty, footprint, worker
 from loadgen.board import Wall
 from loadgen.config import Load
-from loadgen.errors import Bug, ClusterError, ConfigError, Interrupted, LoadgenError
+from loadgen.errors import ClusterError, ConfigError, Interrupted, LoadgenError, last_line, of_worker
 from loadgen.interrupt import Stop, signals
 from server.actor import ServerActor
 from server.variant import ServerSpec
@@ -38,7 +37,6 @@ POLL_S = 0.2
 LOOPBACK = "127.0.0.1"
 BOARD_S_MAX = 10.0  # an answer of the board; it does nothing but count
 SERVER_CALL_S_MAX = 60.0  # short questions to the server's actor; it puts its own, shorter bounds on HTTP
-MORE_FILES = "raise the limit of open files (ulimit -n), or use more workers (cluster.workers)"
 OBJECT_STORE_BYTES = 200 * 1024 * 1024  # nothing large goes through it: plans in, counts out
 BESIDE_WORKERS = 2  # processes of Ray's that a run uses: the server's actor and the board's
 # What starts programs of Ray that nothing here uses: its web pages, its reader of logs, its autoscaler. They took two
@@ -161,7 +159,7 @@ def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str) -> Any:
             try:
                 return ray.get(ref)
             except ray.exceptions.RayError as error:
-                raise ClusterError(f"{what} was lost: {_reason(error)}") from error
+                raise ClusterError(f"{what} was lost: {last_line(error)}") from error
         if stop is not None:
             stop.check()
         if time.monotonic() > deadline:
@@ -171,22 +169,6 @@ def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str) -> Any:
 def is_done(ref: Any, wait_s: float) -> bool:
     """Whether the reference has its value, waiting up to `wait_s` for it."""
     return bool(ray.wait([ref], timeout=wait_s)[0])
-
-
-def _reason(error: BaseException) -> str:
-    """The last line of Ray's story is the cause, before all that it might have been."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1].partition(" Some common causes")[0][:300] if lines else type(error).__name__
-
-
-def _cause(error: BaseException) -> LoadgenError:
-    """What ended a worker: our own error (its disk was full), a bug of ours, else that the worker is lost."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, LoadgenError):
-        return cause
-    if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
-        return ClusterError(f"{cause.strerror}; {MORE_FILES}")
-    return ClusterError(_reason(error)) if cause is None else Bug(_reason(error))
 
 
 @dataclass(frozen=True)
@@ -250,7 +232,7 @@ class Crew:
             try:
                 returned[place] = ray.get(ref)
             except ray.exceptions.RayError as error:
-                lost[place] = _cause(error)
+                lost[place] = of_worker(error)
         return returned, lost, not left
 
     def dismiss(self) -> None:

@@ -12,6 +12,7 @@ LoadgenError
 6 is a Point that may not be believed; anything else that escapes is our own bug: exit code 1.
 """
 
+import errno
 import signal
 from collections.abc import Iterable, Sequence
 
@@ -76,3 +77,20 @@ PRECEDENCE = (130, 143, 1, 2, 5, 4, 3, 6, 0)
 def worst(codes: Iterable[int]) -> int:
     """The exit code of a run that collected `codes` (0 when there are none)."""
     return min(codes, key=PRECEDENCE.index, default=0)
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of Ray's story is the cause, before all that it might have been."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1].partition(" Some common causes")[0][:300] if lines else type(error).__name__
+
+
+def of_worker(error: BaseException) -> LoadgenError:
+    """What ended a worker: our own error (its disk was full), a bug of ours, else that the worker is lost."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, LoadgenError):
+        return cause
+    if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
+        more = "raise the limit of open files (ulimit -n), or use more workers (cluster.workers)"
+        return ClusterError(f"{cause.strerror}; {more}")
+    return ClusterError(last_line(error)) if cause is None else Bug(last_line(error))
