@@ -25,6 +25,7 @@ NS = 1_000_000_000
 BEAT_S = 1.0  # how often the board hears of a worker, and rows and health are handed on
 BOARD_SILENCE_S_MAX = 5.0  # no answer for so long means that nobody is listening: stop
 ROWS_AT_ONCE = 2  # handed to `write` before the loop gets its turn: 0.15 ms of a response of 512 events
+ROWS_AT_THE_END = 1000  # the same when nothing is timed any more: of a large count most may be unsent
 TIMER_EARLY_S = 0.002  # a timer may fire so much too early
 
 Tell = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -129,7 +130,7 @@ class Run:
         """The unsent rows, the last beat, the invariants and the counts."""
         left = [unsent(asked, self._fixed, self._start_ns) for asked in self._loop.left()]
         self._tally.rows.extend(left)
-        await self._hand_on()
+        await self._hand_on(ROWS_AT_THE_END)
         if not self._board_gone:
             await call(self._tell, self._beat("done"))
         tally, sent = self._tally, self._outbox.sent
@@ -208,10 +209,10 @@ class Run:
             self._look()
             await self._hand_on()
 
-    async def _hand_on(self) -> None:
+    async def _hand_on(self, at_once: int = ROWS_AT_ONCE) -> None:
         row = {**self._fixed, "pid": os.getpid(), **self._health.row(self._counts())}
         self._health_rows.append({name: row.get(name) for name in names(HEALTH)})
-        while rows := self._tally.rows[:ROWS_AT_ONCE]:
+        while rows := self._tally.rows[:at_once]:
             del self._tally.rows[: len(rows)]
             self._write(rows)
             await asyncio.sleep(0)
