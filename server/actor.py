@@ -27,7 +27,7 @@ from server.identity import readable
 from server.log import Growing, progress
 from server.outside import gone, port_of, probe
 from server.preflight import Place, look
-from server.process import Member, Running, StartError, launch
+from server.process import Member, Running, StartError, end_with_parent, launch
 from server.provenance import cores_of, provenance
 from server.ready import Ready, replaced, wait_ready
 from server.spec import ServerSpec, SpecError
@@ -44,6 +44,7 @@ class ServerActor:
     def __init__(
         self, spec: ServerSpec, folder: str, host: str = "127.0.0.1", log_name: str = "server.log", name: str = ""
     ) -> None:
+        end_with_parent()
         self._spec, self._folder, self._host, self._log_name, self._name = spec, Path(folder), host, log_name, name
         self._gpus = tuple(str(gpu_id) for gpu_id in ray.get_gpu_ids())
         self._lock = threading.Lock()
@@ -178,8 +179,7 @@ class ServerActor:
         if running is None or self._report is not None:
             reason = "the server is not started" if running is None else "stopped"
             return {"alive": False, "exit": None, "reason": reason}
-        dead = death(running)
-        if dead is None:
+        if (dead := death(running)) is None:
             return {"alive": True, "exit": None, "reason": None}
         return {"alive": False, "exit": dead.exit, "reason": dead.words, **failed_with(running, dead.failure)}
 
@@ -196,8 +196,8 @@ class ServerActor:
 
         `infos` as below.
         """
-        running = self._running
-        return {"infos": self.infos(), "replaced": running and replaced(running), "said": self._listen()}
+        wrong = self._running and replaced(self._running)
+        return {"infos": self.infos(), "replaced": wrong, "said": self._listen()}
 
     def _listen(self) -> list[str]:
         """The lines so far by which the log tells that a flag has no effect."""

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from server.spec import ServerSpec
 # A guard starts within 0.1 s; a machine that is out of memory or swaps may need a hundred times that.
 GUARD_S_MAX = 20.0
 POLL_S = 0.05
+PARENT_LOOK_S = 0.5
 LOGS_MAX = 1000
 SEED_MAX = 2**30  # SGLang draws its own below this
 
@@ -257,6 +259,22 @@ def _writes_to(pid: int, log: Path) -> bool:
             if os.readlink(f"/proc/{pid}/fd/{descriptor}").removesuffix(" (deleted)") == str(log):
                 return True
     return False
+
+
+def end_with_parent() -> None:
+    """End this process soon after its parent, of which a zombie may stay where nobody collects the dead.
+
+    Ray's workers take such a raylet for alive for a minute, as in containers whose first process is no init, and a
+    server would outlive its killed driver by as long.
+    """
+    parent = Member(os.getppid(), guard.start_ticks(os.getppid()) or 0, "parent")
+
+    def watch() -> None:
+        while parent.lives():
+            time.sleep(PARENT_LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def pids() -> Iterator[int]:

@@ -110,6 +110,21 @@ def test_obeys_orders(tmp_path: Path) -> None:
     holder.end()
 
 
+def test_i02_a_dead_parent_that_nobody_collects(tmp_path: Path) -> None:
+    """Killed, and left as a zombie: its child sees that it is gone, as an actor does whose raylet is."""
+    child = (
+        "import os, time; from server.process import end_with_parent; end_with_parent(); print(os.getpid(), flush=True)"
+    )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child + '; time.sleep(600)'!r}])"
+    words = [sys.executable, "-c", parent]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=Path(guard.__file__).parent.parent) as process:
+        assert process.stdout
+        pid = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        eventually(lambda: is_gone(pid), limit_s=10)
+        assert guard.stat_fields(process.pid)[:1] == ["Z"]
+
+
 def test_says_what_cannot_be_started(tmp_path: Path) -> None:
     """A program that does not exist ends like one that failed, with a line in the log."""
     state, log = tmp_path / "state", tmp_path / "log"
