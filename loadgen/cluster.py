@@ -202,7 +202,7 @@ def place_server(spec: ServerSpec, folder: Path, log_name: str, name: str) -> Se
     server = Server(actor.remote(spec, str(folder), LOOPBACK, log_name, name))
     # While the server starts, so do the board and the first worker, which takes a second to start and import.
     _wall()
-    _hired().remote(None, None, "", None)
+    _hired("first").remote(None, None, "", None)
     return server
 
 
@@ -247,12 +247,12 @@ def hire(shards: list[worker.Shard], load: Load, ramp_s: float, counted: bool, f
     key = secrets.token_hex(8)
     wall = _hang(key, load, len(shards), ramp_s, counted)
     place = str(folder) if folder else None
-    return Crew(key, wall, [_hired(shard.worker).remote(shard, wall, key, place) for shard in shards])
+    return Crew(key, wall, [_hired(f"worker {shard.worker}").remote(shard, wall, key, place) for shard in shards])
 
 
-def _hired(worker: int = 0) -> Any:
+def _hired(title: str) -> Any:
     """A worker's task, to be called with its work: the same task of a Point before it leaves its process to it."""
-    return ray.remote(duty.work).options(num_cpus=1, max_retries=0, name=f"loadgen:worker {worker}")
+    return ray.remote(duty.work).options(num_cpus=1, max_retries=0, name=f"loadgen:{title}")
 
 
 def _hang(*board: Any, again: bool = True) -> Any:
