@@ -198,6 +198,7 @@ for asked in ("--help", "--cfg job +variant=baseline", "+variant=eagle_dynamic l
 """
 
 
+@pytest.mark.slow  # a build with an environment of its own, for what only a change of the packaging breaks
 def test_j07_the_wheel_brings_its_configuration(tmp_path: Path) -> None:
     """Installed from a wheel and run outside the checkout: help, composition, and a variant of the user's own."""
     source, place = tmp_path / "source", tmp_path / "site"
