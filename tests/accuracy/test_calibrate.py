@@ -31,6 +31,12 @@ def explained(point: dict[str, Any], point_file: Path) -> bool:
     return not rules or (rules <= CLIENT_RULES and others_share(point_file) > DISTURBED_SHARE)
 
 
+def ticks() -> tuple[int, int]:
+    """Clock ticks that the hypervisor gave to others, and all ticks, of this machine since its boot."""
+    counts = [int(word) for word in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
+    return counts[7], sum(counts)
+
+
 def test_calibrate_and_use_it(not_calibrated: Path, tmp_path: Path) -> None:
     """Within 90 s there is a figure, and a run's verdict names its share of it."""
     began = time.monotonic()
@@ -59,7 +65,9 @@ def test_a_clean_run_is_valid_ten_times_in_a_row(tmp_path: Path) -> None:
     runs = f"tags.run={','.join(map(str, range(TIMES)))}"
     # Requests of more than a second: a pause of the server herds few of their streams.
     asked = ["-m", runs, "+variant=baseline", "engine=sim", "load.concurrency=16"]
+    before = ticks()
     code, points, said = measured(tmp_path, *asked, limit_s=300)
+    stolen, passed = (later - earlier for later, earlier in zip(ticks(), before, strict=True))
     assert code in (0, 6), said
     assert len(points) == TIMES
     files = sorted(tmp_path.glob("outputs/**/point.json"))
@@ -75,4 +83,8 @@ def test_a_clean_run_is_valid_ten_times_in_a_row(tmp_path: Path) -> None:
             "worker_cpu_p95",
         )
         print(point["verdict"]["status"], f"others {others_share(file):.3f}", {name: shown.get(name) for name in names})
-    assert all(map(explained, points, files)), said
+    print(f"stolen from this machine: {stolen / passed:.3f}")
+    # No process of ours sees time that the hypervisor takes: then the client's rules may say so, as of other processes.
+    ours = {reason["rule"] for point in points for reason in point["verdict"]["reasons"]} <= CLIENT_RULES
+    disturbed = ours and stolen / passed > DISTURBED_SHARE
+    assert disturbed or all(map(explained, points, files)), said
