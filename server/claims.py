@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from server import vllm
-from server.flags import FUSION_NEW, FUSION_NEW_FIRST, FUSION_OFF, FUSION_OLD
+from server.flags import FIRST, FUSION_NEW, FUSION_NEW_FIRST, FUSION_OFF, FUSION_OLD, in_words
 from server.spec import VERSION_DEFAULT, ServerSpec, algorithm, parse_version, resolved_args, spec_mode
 
 Info = Mapping[str, Any]
@@ -40,6 +40,10 @@ OFF: dict[str, Any] = {
 # These spread the experts over all devices, whatever ep_size says.
 SPREADING = ("deepep", "deepep_v2", "mooncake", "mori")
 ABSENT: Any = object()
+FUSION_ADVICE = (
+    f"SGLang turns fusion on by itself: from {in_words(FIRST[FUSION_OFF][0])} "
+    f"variant.args.{FUSION_OFF}=true forbids it, null is either"
+)
 
 
 @dataclass(frozen=True)
@@ -163,13 +167,12 @@ def _fusion(spec: ServerSpec, args: Args) -> Iterator[Claim]:
     asked = asked_fusion(args)
     if asked is None:
         return
-    advice = f"SGLang turns fusion on by itself: from 0.5.14 variant.args.{FUSION_OFF}=true forbids it, null is either"
     if parse_version(spec.version) < FUSION_NEW_FIRST:
-        yield Claim(FUSION_OLD, asked, lambda info: _told_fusion(info, bool), lambda told: told == asked, advice)
+        yield Claim(FUSION_OLD, asked, lambda info: _told_fusion(info, bool), lambda told: told == asked, FUSION_ADVICE)
         return
     backend = args.get(FUSION_NEW) or "auto"
     agrees = lambda told: bool(told) and _alike(backend, told) if asked else not told  # noqa: E731
-    yield Claim(FUSION_NEW, backend if asked else None, lambda info: _told_fusion(info, str), agrees, advice)
+    yield Claim(FUSION_NEW, backend if asked else None, lambda info: _told_fusion(info, str), agrees, FUSION_ADVICE)
 
 
 def _told_fusion(info: Info, as_type: type) -> Any:

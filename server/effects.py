@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from server.claims import OVERLAP, asked_fusion
+from server.claims import FUSION_ADVICE, OVERLAP, asked_fusion
 from server.flags import FUSION_NEW, FUSION_NEW_FIRST, FUSION_OFF, FUSION_OLD
 from server.proof import Contradiction
-from server.spec import ServerSpec, parse_version, resolved_args, spec_mode
+from server.spec import ServerSpec, parse_version, resolved_args
+from server.variant import mode_of
 
 LINE_CHARACTERS_MAX = 240
 # In front of every line of SGLang's: the time and the rank.
@@ -80,8 +81,7 @@ EFFECTS: tuple[Effect, ...] = (
         r"Auto-enabling FlashInfer AllReduce Fusion",
         FUSION_NEW,
         _no_fusion,
-        "SGLang turned fusion on by itself: from 0.5.14 forbid it by "
-        "variant.args.enforce_disable_flashinfer_allreduce_fusion=true, or say null for either",
+        FUSION_ADVICE,
     ),
     Effect(
         r"Spec v1 is used for|Overlap scheduler is disabled|Non-overlap \(synchronous\) spec v2 is used",
@@ -137,7 +137,7 @@ def silenced(spec: ServerSpec, lines: Iterable[str], version: str | None = None)
     if spec.engine == "vllm":
         return []  # its lines are others
     version = version or spec.version or spec.since
-    args, mode = resolved_args(spec), spec_mode(spec.args, spec.env, version)
+    args, mode = resolved_args(spec), mode_of(spec, version)
     found: dict[str, Contradiction] = {}
     for effect, line in _spoken(lines):
         if effect.against(args, mode):
@@ -156,7 +156,7 @@ def watched(spec: ServerSpec) -> list[str]:
     """The flags for which the log will be held against this variant."""
     if spec.engine == "vllm":
         return []
-    args, mode = resolved_args(spec), spec_mode(spec.args, spec.env, spec.version or spec.since)
+    args, mode = resolved_args(spec), mode_of(spec)
     asked = spec.version or spec.since
     return list(dict.fromkeys(_flag(effect, asked) for effect in EFFECTS if effect.against(args, mode)))
 
