@@ -11,11 +11,9 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import ray
 
@@ -25,7 +23,7 @@ from server.death import death, failed_with, hang_of, stopped
 from server.effects import telling
 from server.identity import readable
 from server.log import Growing, progress
-from server.outside import gone, port_of, probe
+from server.outside import endpoint, gone, probe
 from server.preflight import Place, look
 from server.process import Member, Running, StartError, end_with_parent, launch
 from server.provenance import cores_of, provenance
@@ -138,30 +136,9 @@ class ServerActor:
             return _failed(f"{wrong}; see engine.url")
         for one in told:
             one["server_info"] = self._told(one["server_info"])
-        first, access = told[0], self._access()
-        self._samplers = [
-            Sampler(url, (), access, {"endpoint": url} if len(self._urls) > 1 else {}) for url in self._urls
-        ]
-        return {
-            "ok": True,
-            "url": first["url"],
-            "urls": list(self._urls),
-            "endpoints": told,
-            "host": urlsplit(first["url"]).hostname,
-            "port": port_of(first["url"]),
-            "pid": None,
-            "pids": [],
-            "seed": None,
-            "version": first["server_info"].get("version"),
-            "server_info": first["server_info"],
-            "argv": [],
-            "env": {},
-            "gpus": [],
-            "log": None,
-            "started_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "ready_s": time.monotonic() - began_s,
-            "model_id": first["model_id"],
-        }
+        access, several = self._access(), len(self._urls) > 1
+        self._samplers = [Sampler(url, (), access, {"endpoint": url} if several else {}) for url in self._urls]
+        return endpoint(self._urls, told, time.monotonic() - began_s)
 
     def progress(self) -> str:
         """How far the start has come and what it waits for, for display."""
@@ -213,7 +190,8 @@ class ServerActor:
 
     def telemetry(self) -> list[dict[str, Any]]:
         """Rows sampled since the last call."""
-        return [row for sampler in self._samplers for row in sampler.rows()]
+        alive = self.look()["alive"]
+        return [row for sampler in self._samplers for row in sampler.rows(alive)]
 
     def clock(self) -> int:
         """This node's monotonic clock in nanoseconds, that of the rows of telemetry."""

@@ -6,6 +6,7 @@ It must not know of Ray, or claim anything of a server that it does not tell.
 import threading
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,6 +36,31 @@ def probe(urls: Sequence[str], access: Access) -> tuple[list[dict[str, Any]], st
         for one in told
     ]
     return found, next(filter(None, [*map(_silent, told), *(_other(one, found[0]) for one in found)]), "")
+
+
+def endpoint(urls: Sequence[str], told: Sequence[dict[str, Any]], ready_s: float) -> dict[str, Any]:
+    """The Endpoint of servers that already run: the first one's, and under `endpoints` what each tells."""
+    first = told[0]
+    return {
+        "ok": True,
+        "url": first["url"],
+        "urls": list(urls),
+        "endpoints": list(told),
+        "host": urlsplit(first["url"]).hostname,
+        "port": port_of(first["url"]),
+        "pid": None,
+        "pids": [],
+        "seed": None,
+        "version": first["server_info"].get("version"),
+        "server_info": first["server_info"],
+        "argv": [],
+        "env": {},
+        "gpus": [],
+        "log": None,
+        "started_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "ready_s": ready_s,
+        "model_id": first["model_id"],
+    }
 
 
 def _silent(one: dict[str, Any]) -> str:

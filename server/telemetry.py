@@ -104,10 +104,13 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
         self._thread.start()
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows since the last call, the last of this moment: t_utc_ns, t_mono_ns, name, labels (JSON), value."""
-        # Counters must not lack what came after the last whole second.
-        self._rows.extend(self._rows_of(kept(page(self._url, self._access))))
+    def rows(self, alive: bool = True) -> list[dict[str, Any]]:
+        """The rows since the last call, the last of this moment: t_utc_ns, t_mono_ns, name, labels (JSON), value.
+
+        A server that is not `alive` is not asked: what is left of it may take the question and never answer.
+        """
+        if alive:  # counters must not lack what came after the last whole second
+            self._rows.extend(self._rows_of(kept(page(self._url, self._access))))
         taken = []
         while self._rows:
             taken.append(self._rows.popleft())

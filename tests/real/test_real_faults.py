@@ -20,7 +20,7 @@ pytestmark = [
 START_S_MAX = 900.0  # half a minute on idle cores, minutes on busy ones
 CHAIN = ("+variant=eagle1_chain", "engine=sglang_cpu", "model=tiny", "engine.cores=[0]", "workload.max_tokens=64")
 SILENCE_S = 30  # engine.hang_s_max; a first generation on a busy machine takes some seconds
-DEATH_S_MAX = 30.0  # two seconds on idle cores
+DEATH_S_MAX = 10.0  # two seconds on idle cores
 HANG_S_MAX = SILENCE_S + 40.0
 
 

@@ -31,8 +31,9 @@ def beyond_one_step(counts: list[int]) -> int:
 def seen_by_requests(rows: list[dict[str, Any]], variant: str, block: int, concurrency: int) -> tuple[int, int, int]:
     """Sum over requests of (tokens - events), how much of it comes of merged steps, and what their ends may hide.
 
-    The counter has the guesses that were accepted beyond a request's last token too, which nobody is sent: at most so
-    many as its last event lacks of a whole step.
+    The counter has the guesses that were accepted beyond a request's last token too, which nobody is sent: vLLM counts
+    before it cuts an answer at its limit (v1/core/sched/scheduler.py, update_from_output). They are at most so many as
+    the last event lacks of a whole step.
     """
     mine = [r for r in rows if (r["variant"], r["block"], r["concurrency"]) == (variant, block, concurrency)]
     counts = [[count for count in row["chunk_tokens"] if count] for row in mine]

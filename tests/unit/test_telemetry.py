@@ -1,12 +1,14 @@
 """What is read from a server's own pages: metrics, facts without secrets, and the memory of its devices."""
 
+import http.server
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from server import gpu
+from server import gpu, telemetry
 from server.ask import base_url, names_secret, redacted
 from server.telemetry import kept
 
@@ -99,3 +101,30 @@ def test_no_gpu_is_no_error() -> None:
     assert gpu.memory_held([], {}) == []
     assert {"gpus", "links"} <= gpu.facts().keys()
     assert [gpu.numa_node(bus) for bus in (None, "", "x", "00000000:FF:1F.7", b"00000000:FF:1F.7")] == [None] * 5
+
+
+def test_what_is_left_of_a_dead_server_is_not_asked() -> None:
+    """A front end without its scheduler takes the question and never answers; a living one gives its last counters."""
+    asked: list[str] = []
+
+    class Metrics(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'sglang:generation_tokens_total{a="b"} 7\n')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        sampler = telemetry.Sampler(f"http://127.0.0.1:{server.server_port}", ())
+        sampler.stop()
+        sampler.rows()
+        before = len(asked)
+        assert sampler.rows(alive=False) == []
+        assert len(asked) == before
+        assert [row["value"] for row in sampler.rows()] == [7]
+        assert len(asked) == before + 1
+        server.shutdown()
