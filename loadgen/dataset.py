@@ -20,6 +20,7 @@ from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column
 POINT = "point.json"  # the commit mark, written last
 REQUESTS_FILE = "requests.parquet"
 HEALTH_FILE = "health.parquet"
+ROWS_AT_ONCE = 10_000  # of 512 events each: 100 MB
 
 
 @contextmanager
@@ -79,6 +80,13 @@ def point_files(roots: Path | Sequence[Path]) -> list[Path]:
     """Every `point.json` at or below `roots`, in order of path."""
     below = [Path(roots)] if isinstance(roots, str | Path) else [Path(root) for root in roots]
     return sorted({path for root in below for path in root.rglob(POINT)})
+
+
+def request_batches(path: Path, names: Sequence[str]) -> Iterator[pa.Table]:
+    """The named columns of one Point's requests, in parts that fit into any memory."""
+    with reported(path, "read"), pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(names)):
+            yield pa.Table.from_batches([batch])
 
 
 def read_dataset(roots: Path | Sequence[Path], name: str = REQUESTS_FILE) -> pa.Table:

@@ -137,13 +137,17 @@ def _arrivals(cols: Columns, start: float, end: float, whole_run: bool) -> dict[
 
 def latencies(cols: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Every latency of the chosen rows in milliseconds, one value a request (chunk gaps: one a gap), without gaps."""
+    return {**request_times(cols, rows), "chunk_gap_ms": chunk_gaps_ms(cols, rows)}
+
+
+def request_times(cols: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The latencies of whole requests, in milliseconds, one value a request that has it."""
     sent = cols["sent_ns"][rows].astype(np.float64)
     first = cols["first_token_ns"][rows]
     times = {
         "ttft_ms": (first - sent) / NS_PER_MS,
         "first_answer_ms": (cols["first_answer_ns"][rows] - sent) / NS_PER_MS,
         "tpot_ms": tpot_ms(cols)[rows],
-        "chunk_gap_ms": chunk_gaps_ms(cols, rows),
         "e2e_ms": (cols["last_token_ns"][rows] - sent) / NS_PER_MS,
     }
     if is_open(cols):

@@ -44,6 +44,11 @@ PURE = {
             "stack",
             "ratios",
             "shares",
+            "paired",
+            "pairing",
+            "comparison",
+            "advice",
+            "gate",
         ]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity", "batches", "vllm"]),

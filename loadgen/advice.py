@@ -1,0 +1,220 @@
+"""What follows from a Contest: which variant to run at which load, and in one sentence why.
+
+Pure. A variant takes the place of another only where it is proven better; sentences that pick the best of the grid
+stand together under Holm's test, since the best of many is good by chance.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from loadgen import comparison, paired
+from loadgen.comparison import Contest, Figure, Row
+from loadgen.config import Level
+from loadgen.paired import BETTER, SAME, WORSE, Crossover, Estimate
+from loadgen.pairing import place_of
+from loadgen.words import figure, many
+
+THROUGHPUT, LATENCY = "throughput", "latency"
+LATENCY_OF, LATENCY_AT = "e2e_ms", "p50"  # the median time of a whole request, at the same number of streams
+# What each goal looks at, in words.
+GOALS = {THROUGHPUT: "output tokens a second", LATENCY: "median time of a request"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The variant for one range of levels, `low` to `high` both included, and why.
+
+    `boundary` is where the variant of the range below gives way, with its interval where it has one; `proven` is False
+    where too few blocks only suggest it.
+    """
+
+    goal: str
+    low: Level
+    high: Level
+    variant: str
+    why: str
+    proven: bool
+    boundary: Crossover | None
+
+
+def choices(contest: Contest, goal: str) -> list[Choice]:
+    """Ranges of levels by rising load, each with its variant. Empty without a baseline at any level."""
+    levels = [level for level in contest.levels if (contest.baseline, level) in contest.rows]
+    if not levels:
+        return []
+    firm = _firm(contest, levels, goal)
+    picked: list[str] = []
+    current = contest.baseline
+    for level in levels:
+        current = _best(contest, level, goal, current, firm)
+        picked.append(current)
+    starts = [place for place, name in enumerate(picked) if place == 0 or picked[place - 1] != name]
+    ends = [*(place - 1 for place in starts[1:]), len(levels) - 1]
+    return [
+        _choice(contest, goal, levels[low : high + 1], picked[low], picked[low - 1] if low else None, firm)
+        for low, high in zip(starts, ends, strict=True)
+    ]
+
+
+def figure_of(row: Row, goal: str) -> Figure | None:
+    """The figure that a goal looks at."""
+    return row.output if goal == THROUGHPUT else row.times.get(LATENCY_OF, {}).get(LATENCY_AT)
+
+
+def _firm(contest: Contest, levels: Sequence[Level], goal: str) -> set[str] | None:
+    """Which differences to the baseline stand together, by "variant at level"; None where blocks are too few."""
+    ps = {}
+    for level in levels:
+        for name in contest.variants:
+            row = contest.rows.get((name, level))
+            chosen = figure_of(row, goal) if row else None
+            if chosen and chosen.ratio and chosen.ratio.p is not None and chosen.ratio.blocks >= paired.LOOK_BLOCKS:
+                ps[_key(name, level)] = chosen.ratio.p
+    return paired.holm(ps) if ps else None
+
+
+def _key(variant: str, level: Level) -> str:
+    return f"{variant} at {level.words}"
+
+
+def _best(contest: Contest, level: Level, goal: str, current: str, firm: set[str] | None) -> str:
+    """Who serves this level: the current one unless another is better by word, then the best of those."""
+    mine = contest.rows.get((current, level))
+    if mine is None:  # what was not measured here cannot be kept
+        current, mine = contest.baseline, contest.rows[contest.baseline, level]
+    better: dict[str, float] = {}
+    for name in contest.variants:
+        row = contest.rows.get((name, level))
+        if name == current or row is None:
+            continue
+        ratio = _ratio(contest, row, mine, goal)
+        if ratio is None or _glance(ratio, goal, contest.margin) != BETTER:
+            continue
+        against_base = current == contest.baseline or name == contest.baseline
+        other = name if name != contest.baseline else current
+        if against_base and firm is not None and ratio.blocks >= paired.LOOK_BLOCKS and _key(other, level) not in firm:
+            continue
+        better[name] = ratio.value if goal == THROUGHPUT else 1 / ratio.value
+    return max(better, key=lambda name: better[name]) if better else current
+
+
+def _ratio(contest: Contest, ours: Row, theirs: Row, goal: str) -> Estimate | None:
+    one, other = figure_of(ours, goal), figure_of(theirs, goal)
+    return contest.ratio(one, other) if one and other else None
+
+
+def _glance(ratio: Estimate, goal: str, margin: float) -> str:
+    return paired.glance(ratio, margin, goal == THROUGHPUT)
+
+
+def _choice(
+    contest: Contest, goal: str, levels: Sequence[Level], name: str, before: str | None, firm: set[str] | None
+) -> Choice:
+    rows = [contest.rows[name, level] for level in levels]
+    if name == contest.baseline:
+        why = _why_baseline(contest, goal, levels)
+    else:
+        why = ", ".join(_beside(contest, goal, row) for row in rows)
+    blocks = {
+        ratio.blocks for row in contest.rows.values() if (chosen := figure_of(row, goal)) and (ratio := chosen.ratio)
+    }
+    proven = firm is not None and bool(blocks) and min(blocks) >= paired.LOOK_BLOCKS
+    return Choice(goal, levels[0], levels[-1], name, why, proven, _boundary(contest, goal, levels[0], name, before))
+
+
+def _beside(contest: Contest, goal: str, row: Row) -> str:
+    """A variant's ratio to the baseline at one level, in words."""
+    chosen = figure_of(row, goal)
+    if chosen is None or chosen.ratio is None:
+        return f"not beside {contest.baseline} at {row.level.words}"
+    said = _glance(chosen.ratio, goal, contest.margin)
+    return f"{'the same' if said == SAME else change(chosen.ratio)} at {row.level.words}"
+
+
+def _why_baseline(contest: Contest, goal: str, levels: Sequence[Level]) -> str:
+    """How the others stand where the baseline is kept."""
+    told = []
+    for name in contest.variants:
+        said = {
+            _glance(chosen.ratio, goal, contest.margin)
+            for level in levels
+            if (row := contest.rows.get((name, level))) and (chosen := figure_of(row, goal)) and chosen.ratio
+        }
+        if said:
+            told.append(f"{name} is {'/'.join(sorted(said))}")
+    return ", ".join(told) or "nothing else was measured"
+
+
+def _boundary(contest: Contest, goal: str, low: Level, name: str, before: str | None) -> Crossover | None:
+    """Where throughput of the new choice passes that of the one before."""
+    if before is None or goal != THROUGHPUT:
+        return None
+    others = {row.level: row for row in contest.of(before)}
+    found = comparison.crossovers_of(contest.of(name), others, contest.margin)
+    place = place_of(low)
+    return next((one for one in found if one.rises and one.between[0] <= place <= one.between[1] * 1.0001), None)
+
+
+def change(ratio: Estimate) -> str:
+    """A ratio as a change with its interval: +10.1 % [9.2, 11.0]."""
+    told = f"{100 * (ratio.value - 1):+.1f} %"
+    if ratio.interval is None:
+        return told
+    low, high = (100 * (limit - 1) for limit in ratio.interval)
+    return f"{told} [{low:+.1f}, {high:+.1f}]" + (" within one run" if ratio.scope == paired.WITHIN else "")
+
+
+def crossing(one: Crossover) -> str:
+    """A crossover in words: the estimate, its interval, or only the levels between which it lies."""
+    low, high = (f"{level:g}" for level in one.between)
+    if one.at is None:
+        return f"between {low} and {high} ({one.crossing} of {many(one.blocks, 'block')} cross there)"
+    spread = f" [{figure(one.interval[0])}, {figure(one.interval[1])}]" if one.interval else ""
+    look = "" if one.blocks >= paired.CLAIM_BLOCKS else ", a look" if one.blocks >= paired.LOOK_BLOCKS else ", a guess"
+    return f"{figure(one.at)}{spread} (between {low} and {high}, {many(one.blocks, 'block')}{look})"
+
+
+def sentence(contest: Contest, chosen: Sequence[Choice]) -> str:
+    """The answer in one sentence that a person can act on."""
+    if not chosen:
+        return f"nothing can be recommended: {contest.baseline} was not measured beside anything"
+    if len(chosen) == 1 and chosen[0].variant == contest.baseline:
+        said = f"run {contest.baseline} at every load that was measured: {chosen[0].why}"
+    else:
+        said = "; ".join(f"{'run ' if not place else ''}{_range(one, chosen)}" for place, one in enumerate(chosen))
+    blocks = len(contest.blocks)
+    if not all(one.proven for one in chosen):
+        steps = f"{paired.LOOK_BLOCKS} are a look and {paired.CLAIM_BLOCKS} a claim"
+        return f"{said} ({many(blocks, 'block')}: a guess, {steps})"
+    return f"{said} ({blocks} blocks{', a look' if blocks < paired.CLAIM_BLOCKS else ''})"
+
+
+def _range(one: Choice, chosen: Sequence[Choice]) -> str:
+    """A choice with its range of load."""
+    first, last = one is chosen[0], one is chosen[-1]
+    if first and last:
+        return f"{one.variant} at every load that was measured: {one.why}"
+    where = (
+        f"from {one.low.words} on"
+        if last
+        else f"up to {one.high.words}"
+        if first
+        else f"{one.low.words} to {one.high.words}"
+    )
+    edge = f", crossing at {crossing(one.boundary)}" if one.boundary else ""
+    return f"{one.variant} {where}{edge}: {one.why}"
+
+
+def parents(contest: Contest, chains: Mapping[str, bool]) -> tuple[str, Crossover] | None:
+    """A topk=1 chain and the crossover where it gives way to the baseline or takes over; None where neither happens.
+
+    `chains` says of each variant whether it is such a chain.
+    """
+    for name, is_chain in chains.items():
+        for one in contest.crossovers.get(name, ()):
+            if is_chain and one.at is not None:
+                return name, one
+    return None
+
+
+__all__ = ["BETTER", "GOALS", "LATENCY", "THROUGHPUT", "WORSE", "Choice", "change", "choices", "crossing", "sentence"]

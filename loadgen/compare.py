@@ -1,0 +1,108 @@
+"""Finished runs held against each other: which variant at which load, by how much, and may it be believed.
+
+    python -m loadgen.compare outputs/2026-01-31/12-00-00                        one study, or several folders of it
+    python -m loadgen.compare outputs/... --format json                          also: csv, markdown, vllm
+    python -m loadgen.compare outputs/... --gate "eagle_topk1_v2 >= 0.98 * baseline at concurrency>=30"
+    python -m loadgen.compare outputs/a outputs/b --allow engine.version         two versions of an engine
+
+Exit code 0; 2 where nothing can be compared; 6 where a gate fails.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Group
+
+from loadgen import advice, comparison, evidence, formats, gate, pairing, tables
+from loadgen.advice import Choice
+from loadgen.comparison import Contest
+from loadgen.errors import INVALID_POINTS, ConfigError, LoadgenError
+from loadgen.evidence import Evidence
+from loadgen.paired import MARGIN
+from loadgen.ratios import BASELINE
+from loadgen.report import rendered
+from loadgen.verdict import VALID
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a comparison found: evidence, contests, what to run where (by workload and goal), how variants start."""
+
+    evidence: Evidence
+    contests: list[Contest]
+    chosen: Mapping[tuple[str, str], list[Choice]]
+    commands: Mapping[str, str]
+
+
+def compare(
+    roots: Sequence[Path], allow: Sequence[str] = (), baseline: str = BASELINE, margin: float = MARGIN
+) -> Compared:
+    """Hold all Points below `roots` against each other. Raises ConfigError where what must match does not."""
+    found = evidence.read(roots)
+    differences = pairing.unlike([point for point in found.points if point["verdict"]["status"] == VALID])
+    if unnamed := [one for one in differences if not pairing.allowed(one.name, allow)]:
+        raise ConfigError(tables.refused(unnamed))
+    named = pairing.labels(found.points, [one.name for one in differences])
+    contests = comparison.contests(found.points, evidence.times, named, _baseline(named, baseline), margin)
+    chosen = {(one.workload, goal): advice.choices(one, goal) for one in contests for goal in advice.GOALS}
+    launches = {row.variant: evidence.launch_of(row.points[-1]) for one in contests for row in one.rows.values()}
+    return Compared(found, contests, chosen, {name: formats.command(one) for name, one in launches.items()})
+
+
+def _baseline(named: Mapping[str, str], asked: str) -> str:
+    """The name of the baseline; where several values were allowed to differ, the first of its labels."""
+    labels = list(dict.fromkeys(named.values()))
+    return next((label for label in labels if label == asked or label.startswith(f"{asked} ")), asked)
+
+
+def text(found: Compared) -> str:
+    """The whole comparison for a terminal."""
+    parts = [tables.whole(found.contests, found.chosen, found.commands)]
+    parts.append(tables.not_valid(found.evidence.points, found.evidence.never))
+    return rendered(Group(*parts), sys.stdout)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    told = argparse.ArgumentParser(
+        "python -m loadgen.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    told.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="folders of finished runs")
+    told.add_argument("--format", choices=("text", *formats.FORMATS), default="text", help="what goes to stdout")
+    told.add_argument("--allow", nargs="+", action="extend", default=[], metavar="NAME", help="what may differ")
+    told.add_argument("--baseline", default=BASELINE, metavar="VARIANT", help="what the others are held against")
+    told.add_argument("--margin", type=_share, default=MARGIN, help="a smaller difference counts as none (0.02)")
+    told.add_argument("--gate", action="append", default=[], metavar="TEXT", help=f"as in {gate.EXAMPLE}")
+    return told
+
+
+def _share(given: str) -> float:
+    value = float(given)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError("give a share between 0 and 1, such as 0.02")
+    return value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    asked = parser().parse_args(arguments)
+    try:
+        gates = [gate.parse(one) for one in asked.gate]
+        found = compare(asked.folders, asked.allow, asked.baseline, asked.margin)
+        if not found.contests:
+            raise ConfigError("no Point is VALID: nothing can be compared")
+    except LoadgenError as error:
+        print(f"loadgen: {error}", file=sys.stderr)
+        return error.exit_code
+    print(text(found) if asked.format == "text" else formats.FORMATS[asked.format](found.contests, found.chosen))
+    judged = [gate.judge(one, found.contests) for one in gates]
+    if judged:
+        print(rendered(Group(*tables.gates(judged)), sys.stdout if asked.format == "text" else sys.stderr))
+    return INVALID_POINTS if not all(one.holds for one in judged) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

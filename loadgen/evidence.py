@@ -1,0 +1,95 @@
+"""What finished commands left, read for a comparison: Points with their places, launches, what never became a Point.
+
+Owns where a Point belongs on the disk. It must not know of statistics.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadgen.columns import columns
+from loadgen.dataset import point_files, read_json, read_ledger, request_batches
+from loadgen.errors import ConfigError
+from loadgen.pairing import Point
+from loadgen.record import Outcome
+from loadgen.store import LEDGER
+from loadgen.summary import request_times
+
+# What latencies are made of.
+NEEDED = (
+    *("rate", "outcome", "in_window", "token_source", "output_tokens", "chunk_ns", "chunk_tokens"),
+    *("planned_ns", "sent_ns", "first_token_ns", "first_answer_ns", "last_token_ns"),
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that lies below some folders: Points (with `folder` and `root`), and ledger lines that have none."""
+
+    points: list[Point]
+    never: list[dict[str, Any]]
+
+
+def read(roots: Sequence[Path]) -> Evidence:
+    """Every whole Point at or below `roots`. Raises ConfigError for a folder that is not there, or holds none."""
+    for root in roots:
+        if not root.is_dir():
+            raise ConfigError(
+                f"{root} is no folder; give folders of finished runs, such as outputs/2026-01-31/12-00-00"
+            )
+    points = [_placed(path) for path in point_files(roots)]
+    never = [line for root in roots for line in _never(root)]
+    if not points and not never:
+        raise ConfigError(f"no point.json lies below {', '.join(map(str, roots))}: nothing was measured there")
+    return Evidence(points, never)
+
+
+def _placed(path: Path) -> Point:
+    return {**read_json(path), "folder": str(path.parent), "root": str(_command(path.parent))}
+
+
+def _command(folder: Path) -> Path:
+    """The folder of the command that measured a Point: the nearest above it with a ledger, else that of its run."""
+    above = folder.resolve().parents
+    found = next((one for one in above if (one / LEDGER).is_file()), above[0])
+    here = Path.cwd()
+    return found.relative_to(here) if found.is_relative_to(here) else found
+
+
+def _never(root: Path) -> Iterator[dict[str, Any]]:
+    """The last ledger line of each Point that was asked for and never came to be."""
+    for ledger in sorted(root.rglob(LEDGER)):
+        lines = {_asked(line): line for line in read_ledger(ledger)}
+        yield from ({**line, "root": str(ledger.parent)} for line in lines.values() if not line.get("point_id"))
+
+
+def _asked(line: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(line.get(name) for name in ("folder", "variant", "block", "concurrency", "rate"))
+
+
+def times(point: Point) -> dict[str, np.ndarray]:
+    """The latencies of a Point's requests that count, milliseconds by name, read part by part."""
+    path = Path(point["folder"]) / point["files"]["requests"]
+    parts: dict[str, list[np.ndarray]] = {}
+    for part in request_batches(path, NEEDED):
+        cols = columns(part)
+        found = request_times(cols, cols["in_window"] & (cols["outcome"] == Outcome.OK))
+        for name, values in found.items():
+            parts.setdefault(name, []).append(values.astype(np.float32))
+    return {name: np.concatenate(values) for name, values in parts.items()}
+
+
+@functools.lru_cache(maxsize=256)
+def launch(folder: str, name: str) -> dict[str, Any]:
+    """launch.json of a Point, by its folder and the name that it gives; empty where it is gone."""
+    path = Path(folder) / name
+    return dict(read_json(path)) if path.is_file() else {}
+
+
+def launch_of(point: Point) -> dict[str, Any]:
+    """launch.json of the server that a Point was measured on."""
+    return launch(point["folder"], point["files"]["launch"])

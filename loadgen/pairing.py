@@ -1,0 +1,136 @@
+"""Which Points may be held against each other: what must match and does not, and which start belongs to which block.
+
+Pure. A Point here is the content of its point.json with `folder` and `root` added: its own folder, and that of the
+command that measured it.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loadgen.config import Level, in_words
+from loadgen.verdict import VALID
+
+Point = Mapping[str, Any]
+FOLDERS_SHOWN_MAX = 3
+# What must be the same at one level beside its number; the kind is only the name of the file that it came from.
+LOAD = ("requests", "arrival", "burstiness", "max_in_flight", "trace", "trace_speed")
+
+
+@dataclass(frozen=True)
+class Unlike:
+    """Something that must match and does not: each value with the folders of the commands that have it."""
+
+    name: str
+    values: tuple[tuple[Any, tuple[str, ...]], ...]
+
+    @property
+    def words(self) -> str:
+        """One line for a person."""
+        return f"{self.name}: " + "; ".join(f"{_shown(value)} in {_places(roots)}" for value, roots in self.values)
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else json.dumps(value)
+
+
+def _places(roots: Sequence[str]) -> str:
+    more = f" and {len(roots) - FOLDERS_SHOWN_MAX} more" if len(roots) > FOLDERS_SHOWN_MAX else ""
+    return ", ".join(roots[:FOLDERS_SHOWN_MAX]) + more
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block as a comparison counts it: its number, and the command that measured its baseline."""
+
+    number: int
+    root: str
+
+
+def level_of(point: Point) -> Level:
+    """The level of a Point; that of a trace has the trace's mean rate."""
+    load = point["load"]
+    return Level(load.get("concurrency"), load.get("requests"), load.get("rate"))
+
+
+def place_of(level: Level) -> float:
+    """Where a level stands on an axis: its streams, or its requests a second."""
+    return float(level.concurrency or level.rate or 0)
+
+
+def unlike(points: Sequence[Point]) -> list[Unlike]:
+    """What must match and differs, by name. Workloads of different names are never held against each other."""
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for point in points:
+        for name, value in _must_match(point):
+            found[name][json.dumps(value, sort_keys=True)].add(point["root"])
+    return [_unlike(name, values) for name, values in sorted(found.items()) if len(values) > 1]
+
+
+def _unlike(name: str, values: Mapping[str, set[str]]) -> Unlike:
+    return Unlike(name, tuple((json.loads(value), tuple(sorted(roots))) for value, roots in values.items()))
+
+
+def _must_match(point: Point) -> Iterator[tuple[str, Any]]:
+    workload = point.get("workload")
+    for name, value in (point.get("must_match") or {}).get("of", {}).items():
+        yield (f"{name} of {workload}" if name == "workload_hash" else name), value
+    load = point["load"]
+    at = in_words(load.get("concurrency"), load.get("rate"), load.get("trace"))
+    for name in LOAD:
+        yield f"load.{name} at {at} of {workload}", load.get(name)
+
+
+def allowed(name: str, names: Sequence[str]) -> bool:
+    """Whether a difference is named: wholly, or by what stands before a dot or a blank of it (`hardware`)."""
+    return any(name == one or name.startswith((f"{one}.", f"{one} ")) for one in names)
+
+
+def labels(points: Sequence[Point], differing: Sequence[str]) -> dict[str, str]:
+    """By point_id what a comparison calls its variant: with the values of what was allowed to differ, where it does."""
+    named: dict[str, str] = {}
+    for point in points:
+        of = (point.get("must_match") or {}).get("of", {})
+        told = [f"{name}={_bare(of[name])}" for name in differing if name in of]
+        named[point["point_id"]] = " ".join([point["variant"], *told])
+    return named
+
+
+def _bare(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def newest(points: Sequence[Point], named: Mapping[str, str]) -> list[Point]:
+    """One Point for each cell of a command: the last that is VALID; a second measurement took the first one's place."""
+    kept: dict[tuple[Any, ...], Point] = {}
+    for point in sorted(points, key=lambda one: str(one["started_at"])):
+        if point["verdict"]["status"] == VALID and not point.get("repeat"):
+            key = (point["root"], named[point["point_id"]], point.get("workload"), point["block"], level_of(point))
+            kept[key] = point
+    return list(kept.values())
+
+
+def blocks(points: Sequence[Point], named: Mapping[str, str], baseline: str) -> dict[str, Block]:
+    """By point_id the block that a Point counts for.
+
+    A command's block is one where it measured the baseline. A command without one joins, by the block's number, the
+    command whose baseline lies nearest in time: two commands typed one after the other are one block.
+    """
+    bases: dict[tuple[Any, int], dict[str, str]] = defaultdict(dict)  # (workload, block) -> root -> when
+    for point in points:
+        if named[point["point_id"]] == baseline:
+            bases[point.get("workload"), point["block"]][point["root"]] = str(point["started_at"])
+    found = {}
+    for point in points:
+        roots = bases.get((point.get("workload"), point["block"]), {})
+        root = point["root"] if point["root"] in roots or not roots else _nearest(str(point["started_at"]), roots)
+        found[point["point_id"]] = Block(point["block"], root)
+    return found
+
+
+def _nearest(moment: str, roots: Mapping[str, str]) -> str:
+    """The root whose moment comes last before this one, else the first after it."""
+    before = [root for root, begun in roots.items() if begun <= moment]
+    return max(before, key=lambda root: roots[root]) if before else min(roots, key=lambda root: roots[root])

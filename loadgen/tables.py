@@ -1,0 +1,194 @@
+"""A comparison for a person at a terminal: the answer first, then the tables it rests on, then what is missing.
+
+Owns wording and layout; makes no numbers of its own.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from loadgen import advice, paired
+from loadgen.advice import Choice
+from loadgen.comparison import Contest, Figure, Row
+from loadgen.gate import Judged
+from loadgen.paired import Estimate
+from loadgen.pairing import Point, Unlike
+from loadgen.report import level_of, reasons
+from loadgen.verdict import VALID
+from loadgen.words import NOTHING, clean, figure, many, percent, simulated
+
+WORD_COLOURS = {paired.BETTER: "green", paired.WORSE: "red", paired.SAME: "cyan"}
+GOAL_WORDS = {advice.THROUGHPUT: "for throughput", advice.LATENCY: "for latency"}
+SAID_MAX = 20  # Points that are not VALID are told one by one up to so many
+
+
+def title(contest: Contest) -> str:
+    """Workload, model, engine, blocks."""
+    point = next(iter(contest.rows.values())).points[0]
+    version = f" {point['engine_version']}" if point.get("engine_version") else ""
+    parts = [contest.workload, point["model"], f"{point['engine']}{version}", many(len(contest.blocks), "block")]
+    return clean(" · ".join(parts))
+
+
+def speeds(contest: Contest) -> list[str]:
+    """The headings of what was simulated, at which speeds."""
+    points = [point for row in contest.rows.values() for point in row.points if point.get("simulated")]
+    return [simulated(speed) for speed in sorted({point.get("sim_speed") or 1.0 for point in points})]
+
+
+def whole(
+    contests: Sequence[Contest], chosen: Mapping[tuple[str, str], Sequence[Choice]], commands: Mapping[str, str]
+) -> RenderableType:
+    """All contests. `chosen` has each one's choices by workload and goal, `commands` how a variant is started."""
+    return Group(*(part for contest in contests for part in _contest(contest, chosen, commands)))
+
+
+def _contest(
+    contest: Contest, chosen: Mapping[tuple[str, str], Sequence[Choice]], commands: Mapping[str, str]
+) -> Iterator[RenderableType]:
+    yield Text(title(contest), style="bold", overflow="fold")
+    yield from (Text(line, style="bold magenta") for line in speeds(contest))
+    for goal, words in GOAL_WORDS.items():
+        said = advice.sentence(contest, chosen[contest.workload, goal])
+        yield Text(clean(f"{words}: {said}"), style="bold", overflow="fold")
+    yield Text("")
+    yield _throughput(contest)
+    yield Text("")
+    yield _latency(contest)
+    yield from (Text(clean(line), overflow="fold") for line in notes(contest))
+    names = dict.fromkeys(one.variant for goal in GOAL_WORDS for one in chosen[contest.workload, goal])
+    told = [(name, commands[name]) for name in names if commands.get(name)]
+    if told:
+        yield Text("launch commands", style="bold")
+    yield from (Text(clean(f"  {name}: {command}"), overflow="fold") for name, command in told)
+    yield Text("")
+
+
+def _table(*headers: tuple[str, bool]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    for header, right in headers:
+        table.add_column(header, justify="right" if right else "left", overflow="fold", vertical="bottom")
+    return table
+
+
+def _throughput(contest: Contest) -> Table:
+    table = _table(
+        *(("load", False), ("variant", False), ("output tok/s", True), (f"x {contest.baseline}", True), ("", False)),
+        *(("tok/s per\nstream", True), ("accept\nlength", True), ("failed", True), ("blocks", True)),
+    )
+    for level in contest.levels:
+        for place, row in enumerate(rows_at(contest, level)):
+            table.add_row(
+                level.words if not place else "",
+                clean(row.variant),
+                spread(row.output.value),
+                ratio(row.output),
+                said(row.output),
+                figure(row.stream.value.value if row.stream else None),
+                figure(row.accept_length),
+                percent(row.failed / row.requests if row.requests else None),
+                str(row.output.value.blocks),
+            )
+    return table
+
+
+def rows_at(contest: Contest, level: Any) -> list[Row]:
+    """The variants at one level, the baseline first."""
+    return [contest.rows[name, level] for name in contest.variants if (name, level) in contest.rows]
+
+
+def spread(value: Estimate) -> str:
+    """A figure with its interval; one of a single run is marked."""
+    if value.interval is None:
+        return figure(value.value)
+    low, high = value.interval
+    return f"{figure(value.value)} [{figure(low)}, {figure(high)}]{'*' if value.scope == paired.WITHIN else ''}"
+
+
+def ratio(shown: Figure) -> str:
+    """A ratio with its interval, three decimals."""
+    if shown.ratio is None:
+        return NOTHING
+    value, mark = shown.ratio, "*" if shown.ratio.scope == paired.WITHIN else ""
+    limits = f" [{value.interval[0]:.3f}, {value.interval[1]:.3f}]" if value.interval else ""
+    return f"{value.value:.3f}{limits}{mark}"
+
+
+def said(shown: Figure) -> Text:
+    """The word of a figure."""
+    return Text(shown.word or "", style=WORD_COLOURS.get(shown.word or "", ""))
+
+
+def _latency(contest: Contest) -> Table:
+    table = _table(
+        *(("load", False), ("variant", False), ("TTFT ms p50 / p90 / p99", True), ("p50 x", True), ("", False)),
+        *(("ms per token p50 / p90 / p99", True), ("p50 x", True), ("", False)),
+    )
+    for level in contest.levels:
+        for place, row in enumerate(rows_at(contest, level)):
+            cells: list[Any] = []
+            for name in ("ttft_ms", "tpot_ms"):
+                quantiles = row.times.get(name, {})
+                middle = quantiles.get("p50")
+                values = [quantiles[q].value.value if q in quantiles else None for q in ("p50", "p90", "p99")]
+                cells += [" / ".join(map(figure, values)), ratio(middle) if middle else NOTHING]
+                cells.append(said(middle) if middle else "")
+            table.add_row(level.words if not place else "", clean(row.variant), *cells)
+    return table
+
+
+def notes(contest: Contest) -> Iterator[str]:
+    """What stands below the tables: crossovers, drift, scopes of intervals, cautions."""
+    for name, found in contest.crossovers.items():
+        for one in found:
+            word = "better above" if one.rises else "better below"
+            yield f"crossover: {name} is {word} {advice.crossing(one)}"
+        if len(found) > 1:
+            yield f"{name} crosses {len(found)} times: no single number says where it is better"
+    for drift in contest.drift:
+        change = 100 * (drift.ratio - 1)
+        again = f"{contest.baseline} again at the end {change:+.1f} %"
+        yield f"drift at {drift.level.words}: {again} (two starts, no interval)"
+    yield from contest.cautions
+    shown = [row.output.value for row in contest.rows.values()]
+    if any(value.scope == paired.WITHIN for value in shown):
+        yield "* within one run: says nothing of another start of the server; block=0,1,2 under -m are three starts"
+    yield f"same: proven to differ by less than {100 * contest.margin:g} %; intervals are 95 %, paired by block"
+    yield "p99 stands where there are enough requests for its interval (368)"
+
+
+def not_valid(points: Sequence[Point], never: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Every Point that does not count, and why; nothing is left out because it looks bad."""
+    bad = [point for point in points if point["verdict"]["status"] != VALID]
+    lines: list[RenderableType] = []
+    for point in bad[:SAID_MAX]:
+        lines.append(Text(clean(f"{point['variant']} · block {point['block']} · {point['folder']}"), overflow="fold"))
+        lines += list(reasons(point))
+    if len(bad) > SAID_MAX:
+        counts = Counter(point["verdict"]["status"] for point in bad[SAID_MAX:])
+        lines.append(Text(f"and {', '.join(f'{count} {status}' for status, count in counts.items())} more"))
+    for line in never:
+        told = f"{line['status']}, never measured: {line.get('variant')} at {level_of(line)} block {line.get('block')}"
+        lines.append(Text(clean(f"{told}: {line.get('reason') or NOTHING}"), overflow="fold"))
+    head = Text(f"{many(len(bad) + len(never), 'Point')} of {len(points) + len(never)} not VALID", style="bold yellow")
+    return Group(head, *lines, Text("")) if lines else Group()
+
+
+def gates(judged: Sequence[Judged]) -> Iterable[Text]:
+    """Each gate, and what decided it."""
+    for one in judged:
+        style = "bold green" if one.holds else "bold red"
+        yield Text(f"gate {'holds' if one.holds else 'FAILS'}: {one.gate.text}", style=style, overflow="fold")
+        yield from (Text(f"  {clean(line)}", overflow="fold") for line in one.lines)
+
+
+def refused(differences: Sequence[Unlike]) -> str:
+    """Why nothing is compared, and what to do."""
+    lines = [f"  {clean(one.words)}" for one in differences]
+    names = " ".join(sorted({one.name.split()[0] for one in differences}))
+    return "\n".join(["these results are not alike, so no ratio of them means anything:", *lines,
+                      f"compare fewer folders, or name what may differ: --allow {names}"])  # fmt: skip
