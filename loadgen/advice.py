@@ -4,7 +4,7 @@ Pure. A variant takes the place of another only where it is proven better; sente
 stand together under Holm's test, since the best of many is good by chance.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadgen import comparison, paired
@@ -203,18 +203,6 @@ def _range(one: Choice, chosen: Sequence[Choice]) -> str:
     )
     edge = f", crossing at {crossing(one.boundary)}" if one.boundary else ""
     return f"{one.variant} {where}{edge}: {one.why}"
-
-
-def parents(contest: Contest, chains: Mapping[str, bool]) -> tuple[str, Crossover] | None:
-    """A topk=1 chain and the crossover where it gives way to the baseline or takes over; None where neither happens.
-
-    `chains` says of each variant whether it is such a chain.
-    """
-    for name, is_chain in chains.items():
-        for one in contest.crossovers.get(name, ()):
-            if is_chain and one.at is not None:
-                return name, one
-    return None
 
 
 __all__ = ["BETTER", "GOALS", "LATENCY", "THROUGHPUT", "WORSE", "Choice", "change", "choices", "crossing", "sentence"]

@@ -4,6 +4,7 @@
     python -m loadgen.compare outputs/... --format json                          also: csv, markdown, vllm
     python -m loadgen.compare outputs/... --gate "eagle_topk1_v2 >= 0.98 * baseline at concurrency>=30"
     python -m loadgen.compare outputs/a outputs/b --allow engine.version         two versions of an engine
+    python -m loadgen.compare outputs/... --adaptive both.json                   one server that drafts where it pays
 
 Exit code 0; 2 where nothing can be compared; 6 where a gate fails.
 """
@@ -13,10 +14,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Group
 
-from loadgen import advice, comparison, evidence, formats, gate, pairing, tables
+from loadgen import adaptive, advice, comparison, evidence, formats, gate, pairing, store, tables
+from loadgen.adaptive import Offer
 from loadgen.advice import Choice
 from loadgen.comparison import Contest
 from loadgen.errors import INVALID_POINTS, ConfigError, LoadgenError
@@ -29,12 +32,18 @@ from loadgen.verdict import VALID
 
 @dataclass(frozen=True)
 class Compared:
-    """What a comparison found: evidence, contests, what to run where (by workload and goal), how variants start."""
+    """What a comparison found: evidence, contests, what to run where (by workload and goal), launch.json by variant."""
 
     evidence: Evidence
     contests: list[Contest]
     chosen: Mapping[tuple[str, str], list[Choice]]
+    launches: Mapping[str, Mapping[str, Any]]
     commands: Mapping[str, str]
+
+    def offers(self) -> list[Offer]:
+        """Adaptive files that would serve each range of load as the better of two variants does."""
+        steps = adaptive.steps_of(self.launches)
+        return [found for one in self.contests if (found := adaptive.offer(one, steps))]
 
 
 def compare(
@@ -49,7 +58,8 @@ def compare(
     contests = comparison.contests(found.points, evidence.times, named, _baseline(named, baseline), margin)
     chosen = {(one.workload, goal): advice.choices(one, goal) for one in contests for goal in advice.GOALS}
     launches = {row.variant: evidence.launch_of(row.points[-1]) for one in contests for row in one.rows.values()}
-    return Compared(found, contests, chosen, {name: formats.command(one) for name, one in launches.items()})
+    commands = {name: formats.command(one) for name, one in launches.items()}
+    return Compared(found, contests, chosen, launches, commands)
 
 
 def _baseline(named: Mapping[str, str], asked: str) -> str:
@@ -61,6 +71,7 @@ def _baseline(named: Mapping[str, str], asked: str) -> str:
 def text(found: Compared) -> str:
     """The whole comparison for a terminal."""
     parts = [tables.whole(found.contests, found.chosen, found.commands)]
+    parts += [tables.offered(one) for one in found.offers()]
     parts.append(tables.not_valid(found.evidence.points, found.evidence.never))
     return rendered(Group(*parts), sys.stdout)
 
@@ -76,6 +87,7 @@ def parser() -> argparse.ArgumentParser:
     told.add_argument("--baseline", default=BASELINE, metavar="VARIANT", help="what the others are held against")
     told.add_argument("--margin", type=_share, default=MARGIN, help="a smaller difference counts as none (0.02)")
     told.add_argument("--gate", action="append", default=[], metavar="TEXT", help=f"as in {gate.EXAMPLE}")
+    told.add_argument("--adaptive", type=Path, metavar="FILE", help="write SGLang's adaptive-speculation file")
     return told
 
 
@@ -94,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = compare(asked.folders, asked.allow, asked.baseline, asked.margin)
         if not found.contests:
             raise ConfigError("no Point is VALID: nothing can be compared")
+        if asked.adaptive:
+            _write_adaptive(found, asked.adaptive)
     except LoadgenError as error:
         print(f"loadgen: {error}", file=sys.stderr)
         return error.exit_code
@@ -102,6 +116,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if judged:
         print(rendered(Group(*tables.gates(judged)), sys.stdout if asked.format == "text" else sys.stderr))
     return INVALID_POINTS if not all(one.holds for one in judged) else 0
+
+
+def _write_adaptive(found: Compared, path: Path) -> None:
+    """Raises ConfigError where no variant would gain by it."""
+    offers = found.offers()
+    if not offers:
+        raise ConfigError(
+            f"--adaptive {path}: no chain (topk 1) and the baseline win in different ranges of concurrency here"
+        )
+    store.write_json(path, offers[0].content)
+    print(
+        f"loadgen: wrote {path}: variant.args.speculative_adaptive_config={path} +variant=eagle_dynamic",
+        file=sys.stderr,
+    )
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def mean_of(values: Sequence[float], within: Interval | None = None) -> Estimate
     """The geometric mean of positive figures, one a block. `within` is the interval of the only one's own run."""
     logs = np.log(np.asarray(values, float))
     if len(logs) < 2:
-        return Estimate(float(np.exp(logs[0])), within, WITHIN if within else None, len(logs))
+        return Estimate(float(values[0]), within, WITHIN if within else None, len(logs))
     low, high = _t_interval(logs)
     return Estimate(float(np.exp(logs.mean())), (float(np.exp(low)), float(np.exp(high))), ACROSS, len(logs))
 

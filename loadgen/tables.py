@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadgen import advice, paired
+from loadgen.adaptive import Offer
 from loadgen.advice import Choice
 from loadgen.comparison import Contest, Figure, Row
 from loadgen.gate import Judged
@@ -159,6 +160,13 @@ def notes(contest: Contest) -> Iterator[str]:
         yield "* within one run: says nothing of another start of the server; block=0,1,2 under -m are three starts"
     yield f"same: proven to differ by less than {100 * contest.margin:g} %; intervals are 95 %, paired by block"
     yield "p99 stands where there are enough requests for its interval (368)"
+
+
+def offered(offer: Offer) -> Text:
+    """One server for both ranges of load."""
+    does = "; ".join(offer.words)
+    told = f"one server could have both: {offer.chain} with {does} (--adaptive FILE writes it, for eagle_dynamic)"
+    return Text(clean(told), overflow="fold")
 
 
 def not_valid(points: Sequence[Point], never: Sequence[Mapping[str, Any]]) -> RenderableType:

@@ -30,6 +30,9 @@ COMMON: dict[str, Any] = {
     "stream_interval": 1,
 }
 
+# SGLang's CUDA-graph grid for decoding: a batch is padded to the next of them, and adaptive speculation goes by that.
+GRAPH_BATCHES = (1, 2, 4, *range(8, 513, 8))
+
 MODEL_PLACEHOLDER = "<model.path>"
 DRAFT_PLACEHOLDER = "<model.draft_path>"
 
@@ -52,6 +55,11 @@ SPEC_V2_OPT_IN_LAST: Version = (0, 5, 10)
 TREE_SYNC_ONLY_LAST: Version = (0, 5, 12)
 # From here SPEC_V2 does nothing; only --disable-overlap-schedule selects the synchronous path.
 SPEC_V2_GONE_FIRST: Version = (0, 5, 14)
+
+
+def graph_batch(batch: int) -> int:
+    """The batch that a decode step of `batch` requests is padded to; its own size above the grid."""
+    return next((size for size in GRAPH_BATCHES if size >= batch), batch)
 
 
 class SpecError(ValueError):

@@ -48,6 +48,7 @@ PURE = {
             "pairing",
             "comparison",
             "advice",
+            "adaptive",
             "gate",
         ]
     ),

@@ -80,7 +80,10 @@ class Pace:
         full = step_s(profile, self._settings.curve, batch)
         if not self._settings.adaptive:
             return full
-        idle = step_s(profile, "baseline", batch) * profile.idle_draft_factor
+        rests = self._settings.draft_rests
+        idle = step_s(profile, "baseline", batch) * (
+            profile.rested_draft_factor if rests else profile.idle_draft_factor
+        )
         share = min(1.0, self.draft_steps(batch) / profile.draft_steps)
         return idle + (full - idle) * share
 

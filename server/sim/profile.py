@@ -50,6 +50,7 @@ class Profile:
     prefill_per_token_s: float
     draft_steps: int
     idle_draft_factor: float
+    rested_draft_factor: float
     diverse: tuple[str, ...]
     accept_length: Mapping[str, Mapping[str, float]]
     modes: Mapping[str, Mode]
@@ -67,6 +68,7 @@ def parse(text: str) -> Profile:
             prefill_per_token_s=float(raw["prefill_per_token_ms"]) / 1e3,
             draft_steps=int(raw["draft_steps"]),
             idle_draft_factor=float(raw["idle_draft_factor"]),
+            rested_draft_factor=float(raw.get("rested_draft_factor", raw["idle_draft_factor"])),
             diverse=tuple(raw["diverse"]),
             accept_length={name: dict(table) for name, table in raw["accept_length"].items()},
             modes=modes,

@@ -14,18 +14,13 @@ from typing import Any
 
 from server.sim.faults import Faults
 from server.sim.profile import Profile
+from server.spec import graph_batch
 
 MAX_RUNNING_UNDER_SPECULATION = 48  # SGLang's own silent cap, in every version.
 MAX_RUNNING_DEFAULT = 4096
 KV_TOKENS_DEFAULT = 1_000_000  # Plausible for the study's node; token usage is shown, never enforced.
 CONTEXT_TOKENS_DEFAULT = 131_072
-GRAPH_BATCHES = (
-    1,
-    2,
-    4,
-    *range(8, 513, 8),
-)  # SGLang's CUDA-graph grid: adaptive speculation routes by the padded batch.
-SPEC_V2_ON = ("1", "true", "yes", "y", "on")
+ON = ("1", "true", "yes", "y", "on")
 DRAFT_DEFAULTS = (3, 1, 4)  # steps, topk, draft tokens of SGLang's automatic choice for this family of models
 LOOKUP_BREADTH, LOOKUP_TOKENS = 10, 12  # NGRAM's own defaults
 # Flags that change how fast a server is and that the study gives no curve for: it runs at the nearest known speed.
@@ -58,6 +53,7 @@ class Settings:
     curve_measured: bool
     draft_steps: int
     adaptive: tuple[tuple[int, int], ...]
+    draft_rests: bool  # the draft model does nothing at zero steps
     notes: tuple[str, ...]
     speed: float
     launch_factor: float
@@ -82,7 +78,7 @@ def resolve(given: argparse.Namespace, environ: Mapping[str, str], profile: Prof
         flags["random_seed"] = Random().randrange(2**30)
     flags["served_model_name"] = flags["served_model_name"] or flags["model_path"]
     flags["attention_backend"] = flags["attention_backend"] or "flashinfer"
-    spec_v2 = environ.get("SGLANG_ENABLE_SPEC_V2", "").lower() in SPEC_V2_ON
+    spec_v2 = environ.get("SGLANG_ENABLE_SPEC_V2", "").lower() in ON
     _resolve_speculation(flags, version, spec_v2, notes)
     if version != "0.5.9":
         _resolve_fusion(flags)
@@ -100,6 +96,7 @@ def resolve(given: argparse.Namespace, environ: Mapping[str, str], profile: Prof
         curve_measured=measured,
         draft_steps=flags["speculative_num_steps"] or 0,
         adaptive=_adaptive(flags),
+        draft_rests=environ.get("SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND", "").lower() in ON,
         notes=tuple(notes),
         speed=given.sim_speed,
         launch_factor=math.exp(Random(flags["random_seed"]).gauss(0.0, given.sim_noise)),
@@ -226,5 +223,5 @@ def steps_at(settings: Settings, batch: int) -> int:
     """Draft steps at this batch size: the flags' number, or what adaptive speculation picks for the padded batch."""
     if not settings.adaptive:
         return settings.draft_steps
-    padded = next((size for size in GRAPH_BATCHES if size >= batch), batch)
+    padded = graph_batch(batch)
     return next((steps for low, steps in reversed(settings.adaptive) if low <= padded), settings.draft_steps)
