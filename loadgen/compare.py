@@ -114,7 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(text(found) if asked.format == "text" else formats.FORMATS[asked.format](found.contests, found.chosen))
     judged = [gate.judge(one, found.contests) for one in gates]
     if judged:
-        print(rendered(Group(*tables.gates(judged)), sys.stdout if asked.format == "text" else sys.stderr))
+        where = sys.stdout if asked.format == "text" else sys.stderr  # what a program reads stays what it was
+        print(rendered(Group(*tables.gates(judged)), where), file=where)
     return INVALID_POINTS if not all(one.holds for one in judged) else 0
 
 

@@ -63,8 +63,9 @@ def place_of(level: Level) -> float:
 def unlike(points: Sequence[Point]) -> list[Unlike]:
     """What must match and differs, by name. Workloads of different names are never held against each other."""
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    names = sorted({name for point in points for name in _record(point)})  # what only some have differs too
     for point in points:
-        for name, value in _must_match(point):
+        for name, value in _must_match(point, names):
             found[name][json.dumps(value, sort_keys=True)].add(point["root"])
     return [_unlike(name, values) for name, values in sorted(found.items()) if len(values) > 1]
 
@@ -73,10 +74,14 @@ def _unlike(name: str, values: Mapping[str, set[str]]) -> Unlike:
     return Unlike(name, tuple((json.loads(value), tuple(sorted(roots))) for value, roots in values.items()))
 
 
-def _must_match(point: Point) -> Iterator[tuple[str, Any]]:
-    workload = point.get("workload")
-    for name, value in (point.get("must_match") or {}).get("of", {}).items():
-        yield (f"{name} of {workload}" if name == "workload_hash" else name), value
+def _record(point: Point) -> Mapping[str, Any]:
+    return (point.get("must_match") or {}).get("of", {})
+
+
+def _must_match(point: Point, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    workload, record = point.get("workload"), _record(point)
+    for name in names:
+        yield (f"{name} of {workload}" if name == "workload_hash" else name), record.get(name)
     load = point["load"]
     at = in_words(load.get("concurrency"), load.get("rate"), load.get("trace"))
     for name in LOAD:
@@ -92,7 +97,7 @@ def labels(points: Sequence[Point], differing: Sequence[str]) -> dict[str, str]:
     """By point_id what a comparison calls its variant: with the values of what was allowed to differ, where it does."""
     named: dict[str, str] = {}
     for point in points:
-        of = (point.get("must_match") or {}).get("of", {})
+        of = _record(point)
         told = [f"{name}={_bare(of[name])}" for name in differing if name in of]
         named[point["point_id"]] = " ".join([point["variant"], *told])
     return named
