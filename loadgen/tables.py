@@ -16,9 +16,10 @@ from loadgen.adaptive import Offer
 from loadgen.advice import Choice
 from loadgen.comparison import Contest, Figure, Row
 from loadgen.gate import Judged
+from loadgen.margin import in_words
 from loadgen.paired import Estimate
 from loadgen.pairing import Point, Unlike
-from loadgen.report import level_of, reasons
+from loadgen.report import level_of
 from loadgen.verdict import VALID
 from loadgen.words import NOTHING, clean, figure, many, percent, simulated
 
@@ -172,18 +173,26 @@ def offered(offer: Offer) -> Text:
 def not_valid(points: Sequence[Point], never: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Every Point that does not count, and why; nothing is left out because it looks bad."""
     bad = [point for point in points if point["verdict"]["status"] != VALID]
-    lines: list[RenderableType] = []
-    for point in bad[:SAID_MAX]:
-        lines.append(Text(clean(f"{point['variant']} · block {point['block']} · {point['folder']}"), overflow="fold"))
-        lines += list(reasons(point))
+    if not bad and not never:
+        return Group()
+    told = [_doubt(point) for point in bad[:SAID_MAX]]
     if len(bad) > SAID_MAX:
         counts = Counter(point["verdict"]["status"] for point in bad[SAID_MAX:])
-        lines.append(Text(f"and {', '.join(f'{count} {status}' for status, count in counts.items())} more"))
+        told.append(f"  and {', '.join(f'{count} {status}' for status, count in counts.items())} more")
     for line in never:
-        told = f"{line['status']}, never measured: {line.get('variant')} at {level_of(line)} block {line.get('block')}"
-        lines.append(Text(clean(f"{told}: {line.get('reason') or NOTHING}"), overflow="fold"))
-    head = Text(f"{many(len(bad) + len(never), 'Point')} of {len(points) + len(never)} not VALID", style="bold yellow")
-    return Group(head, *lines, Text("")) if lines else Group()
+        asked = f"  {line.get('variant')} · block {line.get('block')} · {level_of(line)}"
+        told.append(f"{asked}: {line['status']}, never measured: {line.get('reason') or NOTHING}")
+    advice_of = (reason.get("advice") for point in bad for reason in point["verdict"]["reasons"])
+    told += [f"what to do: {one}" for one in dict.fromkeys(filter(None, advice_of))]
+    head = Text(f"{len(bad) + len(never)} of {many(len(points) + len(never), 'Point')} not VALID", style="bold yellow")
+    return Group(head, *(Text(clean(line), overflow="fold") for line in told), Text(""))
+
+
+def _doubt(point: Point) -> str:
+    """One line: which Point, and what speaks against it."""
+    reasons = "; ".join(map(in_words, point["verdict"]["reasons"]))
+    status = point["verdict"]["status"]
+    return f"  {point['variant']} · block {point['block']} · {level_of(point['load'])}: {status}: {reasons}"
 
 
 def gates(judged: Sequence[Judged]) -> Iterable[Text]:

@@ -128,9 +128,10 @@ def test_invalid_points_are_listed_and_do_not_count(tmp_path: Path, capsys: pyte
     store.append_line(root / store.LEDGER, {"folder": "9", **line, "reason": "the server did not start"})
     code, out, _ = told(capsys, root)
     assert code == 0
-    assert "2 Points of 28 not VALID" in out
-    assert "use a quieter machine" in out
-    assert "FAILED, never measured: ngram at concurrency 1 block 0: the server did not start" in out
+    assert "2 of 28 Points not VALID" in out
+    assert "INVALID: loop lag p99 9 ms (limit 5 ms)" in out
+    assert "what to do: use a quieter machine" in out
+    assert "ngram · block 0 · concurrency 1: FAILED, never measured: the server did not start" in out
 
 
 def test_nothing_to_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
