@@ -49,7 +49,10 @@ def read(roots: Sequence[Path]) -> Evidence:
 
 
 def _placed(path: Path) -> Point:
-    return {**read_json(path), "folder": str(path.parent), "root": str(_command(path.parent))}
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is no Point of loadgen; take it away, or give folders of loadgen's runs only")
+    return {**content, "folder": str(path.parent), "root": str(_command(path.parent))}
 
 
 def _command(folder: Path) -> Path:

@@ -50,6 +50,10 @@ PURE = {
             "advice",
             "adaptive",
             "gate",
+            "conclusions",
+            "history",
+            "notebook",
+            "notes",
         ]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity", "batches", "vllm"]),

@@ -1,0 +1,217 @@
+"""The living record: what was tried, what is concluded, what was overturned. A pure function of all results.
+
+    python -m loadgen.journal outputs --file EXPERIMENTS.md                bring the record up to date
+    python -m loadgen.journal outputs /mnt/team/outputs                    two people's results, in any order
+    python -m loadgen.journal outputs --rewrite                            also where text outside the notes was changed
+
+Your own notes are kept word for word between <!-- notes: begin NAME --> and <!-- notes: end -->, each alone on its
+line; a pair may stand anywhere. Running it again changes nothing. Exit code 0, also where some Points are INVALID; 2
+where there is nothing to record, or where the file holds what is not ours; 5 where it cannot be written.
+"""
+
+import argparse
+import functools
+import importlib.resources
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from loadgen import advice, evidence, notebook, notes, store
+from loadgen.comparison import Times
+from loadgen.dataset import REQUESTS_FILE, read_json, reported
+from loadgen.errors import ConfigError, LoadgenError, StorageError
+from loadgen.history import History, Known, history
+from loadgen.pairing import Point
+from loadgen.resume import RUNS
+from loadgen.verdict import VALID
+from loadgen.words import many
+from server.spec import algorithm
+
+# What a record needs of a Point, and of a VALID one's summary.
+NEEDED = ("point_id", "variant", "block", "load", "verdict")
+NUMBERS = ("output_tokens_per_s", "requests", "failed")
+LATENCY = advice.LATENCY_OF  # the only latency that a conclusion looks at
+
+
+def gather(roots: Sequence[Path], home: Path) -> list[Point]:
+    """All that lies below `roots`, each with the folder of its command as seen from `home`, names made harmless.
+
+    What was asked for and never came to be is a Point without `point_id`.
+    """
+    found = evidence.read(roots)
+    relative = not all(root.is_absolute() for root in roots)
+    asked = functools.cache(_asked)
+    points = [*map(_checked, found.points), *(_never(line, asked) for line in found.never)]
+    worlds = {point["root"]: point.get("simulated") for point in found.points}
+    return [
+        {
+            **point,
+            "simulated": point.get("simulated", worlds.get(point["root"], False)),
+            "variant": notebook.plain(point["variant"]),
+            "root": _place(Path(point["root"]).resolve(), home, relative),
+        }
+        for point in points
+    ]
+
+
+def _place(root: Path, home: Path, relative: bool) -> str:
+    """A folder as the journal cites it: from its own folder, whole where it lies elsewhere and was given whole."""
+    if root.is_relative_to(home):
+        return root.relative_to(home).as_posix()
+    return Path(os.path.relpath(root, home)).as_posix() if relative else root.as_posix()
+
+
+def _checked(point: Point) -> Point:
+    """A Point that has what a record needs. Raises ConfigError that names its file."""
+    missing = [name for name in NEEDED if point.get(name) is None]
+    if not missing and point["verdict"].get("status") == VALID:
+        summary = point.get("summary") or {}
+        missing = [f"summary.{name}" for name in NUMBERS if not isinstance(summary.get(name), int | float)]
+    if missing:
+        lacks = f"it has no {', '.join(missing)}"
+        raise ConfigError(
+            f"{point['folder']}/point.json is not as loadgen writes it: {lacks}; restore it or take it away"
+        )
+    return point
+
+
+def _asked(root: str) -> dict[str, Any]:
+    """What a command was asked, by the folder of each of its runs; empty where that was not kept."""
+    path = Path(root) / RUNS
+    return {run["folder"]: run["config"] for run in read_json(path)["runs"]} if path.is_file() else {}
+
+
+def _never(line: Mapping[str, Any], asked: Callable[[str], Mapping[str, Any]]) -> Point:
+    """A ledger line without a Point, in the shape of one."""
+    conf = asked(line["root"]).get(str(line.get("folder")), {})
+    kind = conf.get("engine", {}).get("kind")
+    told = {name: line.get(name) for name in ("variant", "workload", "block", "study", "reason", "folder")}
+    return {
+        **told,
+        "point_id": None,
+        "started_at": None,
+        "root": str(Path(line["root"])),
+        "engine": None if kind == "auto" else kind,
+        "model": conf.get("model", {}).get("name"),
+        "load": {name: line.get(name) for name in ("concurrency", "rate")},
+        "verdict": {"status": line.get("status"), "reasons": []},
+        **({"simulated": True} if kind == "sim" else {}),
+    }
+
+
+def latencies(point: Point) -> dict[str, np.ndarray]:
+    """Those of a Point that conclusions look at, milliseconds by name; none where only its point.json was kept."""
+    name = (point.get("files") or {}).get("requests") or REQUESTS_FILE
+    path = Path(point["folder"]) / name
+    if not path.is_file():
+        return {}
+    try:
+        found = evidence.times({**point, "files": {"requests": name}})
+    except ValueError as error:  # of Arrow
+        raise StorageError(f"{path} cannot be read ({error}); restore it, or take its Point away") from error
+    return {LATENCY: found[LATENCY]} if LATENCY in found else {}
+
+
+def _once(times: Times) -> Times:
+    """The same, each Point's read once: every prefix of the results asks again."""
+    read: dict[str, Mapping[str, np.ndarray]] = {}
+
+    def remembered(point: Point) -> Mapping[str, np.ndarray]:
+        if point["folder"] not in read:
+            read[point["folder"]] = times(point)
+        return read[point["folder"]]
+
+    return remembered
+
+
+def known() -> list[Known]:
+    """The shipped variants, with the first line of each file: the question that it answers."""
+    files = importlib.resources.files("conf.variant").iterdir()
+    return [_known(file.read_text("utf-8")) for file in files if file.name.endswith(".yaml")]
+
+
+def _known(text: str) -> Known:
+    conf, first = yaml.safe_load(text), text.partition("\n")[0]
+    question = first.lstrip("# ") if first.startswith("#") else ""
+    return Known(conf["name"], algorithm(conf.get("args") or {}) is not None, conf.get("since"), question)
+
+
+def kept(file: Path, rewrite: bool = False) -> tuple[notes.Area, ...]:
+    """The notes that a file holds; none where it is not there or empty.
+
+    Raises ConfigError where it is not ours, its marks are broken, or, but for `rewrite`, text outside was changed.
+    """
+    if not file.exists():
+        return ()
+    with reported(file, "read"):
+        data = file.read_bytes()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is no text in UTF-8 ({error}); give another --file, or convert it") from error
+    if not text.strip():
+        return ()
+    found = notes.read(text, str(file))
+    if not found.untouched and not rewrite:
+        raise ConfigError(
+            f"{file} was changed outside its notes, and nothing is overwritten: move your text between a pair of marks "
+            f"({notes.MARKS}) and undo the rest, or give --rewrite to have all but the notes made anew"
+        )
+    return found.areas
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    told = argparse.ArgumentParser(
+        "python -m loadgen.journal", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    told.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="folders of finished runs")
+    told.add_argument("--file", type=Path, default=Path("EXPERIMENTS.md"), help="the record (EXPERIMENTS.md)")
+    told.add_argument("--rewrite", action="store_true", help="make text outside the notes anew, even where changed")
+    return told
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    asked = parser().parse_args(arguments)
+    try:
+        print(_update(asked.folders, asked.file, asked.rewrite))
+    except LoadgenError as error:
+        print(f"loadgen: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _update(folders: Sequence[Path], file: Path, rewrite: bool) -> str:
+    """Bring the file up to date; what was done in one line."""
+    kept(file, rewrite)  # refused before anything is computed
+    place = file.resolve()  # a link stays one
+    found = history(gather(folders, place.parent), known(), _once(latencies))
+    if not found.results:
+        raise ConfigError(
+            f"every Point below {', '.join(map(str, folders))} was interrupted: there is nothing to record"
+        )
+    parts = notebook.parts(found)
+    # The notes are read as late as can be: somebody may have written meanwhile.
+    data = notes.compose(parts, kept(file, rewrite)).encode()
+    same = place.is_file() and place.read_bytes() == data
+    if not same:
+        store.write_bytes(place, data)
+    return _told(found, file, "unchanged" if same else "written")
+
+
+def _told(found: History, file: Path, done: str) -> str:
+    points = sum(len(result.points) for result in found.results)
+    gone = sum(len(section.superseded) for section in found.sections)
+    claims = sum(one.conclusion.claims for section in found.sections for one in section.standing)
+    counts = (many(len(found.results), "result"), many(points, "Point"), many(claims, "conclusion"))
+    return f"{file}: {', '.join(counts)}, {gone} superseded; {done}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
