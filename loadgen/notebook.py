@@ -26,8 +26,8 @@ WORLDS = {False: "Measured", True: "Simulated"}
 ROOTS_SHOWN_MAX = 3
 REASON_CHARS_MAX = 160
 HASH_CHARS = 8
-HEADERS = ("variant", "status", "one stream, tok/s", "beside the baseline", "best, tok/s", "beside the baseline",
-           "workload and stack", "last run", "remarks")  # fmt: skip
+HEADERS = ("variant", "status", "one stream, tok/s", "beside the baseline", "at its best, tok/s",
+           "beside the baseline there", "workload and stack", "last run", "remarks")  # fmt: skip
 INTRO = (
     "What was tried, what follows from it, and what was thought before. `python -m loadgen.journal` makes it anew",
     "from the results; what stands between the comments `notes: begin` and `notes: end` is yours and is kept.",
@@ -47,22 +47,21 @@ def plain(text: Any) -> str:
 
 
 def parts(told: History) -> list[Part]:
-    """All of the file that is ours."""
+    """All of the file that is ours: what is concluded and what was tried, of real results, then of simulated ones."""
     found = [Part("# Experiments", (*INTRO, "", _counts(told)), "top")]
     for is_simulated, word in WORLDS.items():
         mine = [one for one in told.sections if bool(one.about.get("simulated")) is is_simulated]
         loose = [point for point in told.loose if bool(point.get("simulated")) is is_simulated]
         if is_simulated and not mine and not loose:
             continue
-        speeds = sorted({one.about.get("sim_speed") or 1.0 for one in mine} if is_simulated else ())
-        lines = [
-            *(f"**{simulated(speed)}**" for speed in speeds),
-            *([""] if speeds else []),
-            *_tried(told, mine, loose),
-        ]
-        found.append(Part(f"## {word}", tuple(lines), word.lower()))
+        found.append(Part(f"## {word}", tuple(_speeds(mine) if is_simulated else ())))
         found += [_section(one, mine[:place]) for place, one in enumerate(mine)]
+        found.append(Part(f"### Variants {word.lower()}", tuple(_tried(told, mine, loose)), word.lower()))
     return [*found, Part("## Results", tuple(_log(told.results)))]
+
+
+def _speeds(sections: Sequence[Section]) -> list[str]:
+    return [f"**{simulated(speed)}**" for speed in sorted({one.about.get("sim_speed") or 1.0 for one in sections})]
 
 
 def _counts(told: History) -> str:
@@ -200,7 +199,8 @@ def _remarks(points: Sequence[Point]) -> Iterator[str]:
     bad = [point for point in points if point["verdict"]["status"] == INVALID]
     if bad:
         reasons = Counter(_short(reason_of(point)) for point in bad)
-        yield f"{many(len(bad), 'Point')} INVALID, such as by {reasons.most_common(1)[0][0]}"
+        often = "" if len(reasons) == 1 else " most often"
+        yield f"{many(len(bad), 'Point')} INVALID:{often} {reasons.most_common(1)[0][0]}"
 
 
 def _short(reason: str) -> str:
@@ -211,14 +211,22 @@ def _short(reason: str) -> str:
 def _section(section: Section, earlier: Sequence[Section]) -> Part:
     about = section.about
     title = [about.get("model"), about.get("workload")]
-    heading = f"### {' · '.join([*map(plain, title), _engine(about), _stack(about), section.key[-HASH_CHARS:]])}"
+    heading = f"### {' · '.join([*map(plain, title), _engine(about), _hardware(about), section.key[-HASH_CHARS:]])}"
     contest = section.contest
-    blocks = f"{many(len(contest.blocks), 'block')} of {', '.join(contest.variants)}."
-    lines = [blocks, *_apart(section, earlier), "", "**Concluded**", ""]
+    blocks = f"{many(len(contest.blocks), 'block')} of {', '.join(contest.variants)}"
+    lines = [f"{blocks}{_arrival(about)}.", *_apart(section, earlier), "", "**Concluded**", ""]
     lines += [_standing(one) for one in section.standing]
     lines += ["", "**Superseded**", "", *(map(_superseded, section.superseded) if section.superseded else ["None."])]
     extra = [f"- {text}" for text in contest.cautions]
     return Part(heading, (*lines, *(["", "**Beware**", "", *extra] if extra else [])), section.key)
+
+
+def _arrival(point: Point) -> str:
+    """How the load arrives, where that is not by streams and a window."""
+    load = point["load"]
+    if load.get("concurrency") is None:
+        return f"; requests come by a clock ({plain(load.get('arrival'))})"
+    return "; whole runs of a fixed count of requests" if load.get("requests") else ""
 
 
 def _apart(section: Section, earlier: Sequence[Section]) -> Iterator[str]:
