@@ -46,14 +46,15 @@ def gather(roots: Sequence[Path], home: Path) -> list[Point]:
     found = evidence.read(roots)
     relative = not all(root.is_absolute() for root in roots)
     asked = functools.cache(_asked)
+    placed = functools.cache(lambda root: _place(Path(root).resolve(), home, relative))
     points = [*map(_checked, found.points), *(_never(line, asked) for line in found.never)]
-    worlds = {point["root"]: point.get("simulated") for point in found.points}
+    points = [{**point, "variant": notebook.plain(point["variant"]), "root": placed(point["root"])} for point in points]
+    # What never came to be and does not tell is as simulated as the rest of its command.
+    worlds = {point["root"]: point["simulated"] for point in points if point.get("simulated") is not None}
     return [
         {
             **point,
-            "simulated": point.get("simulated", worlds.get(point["root"], False)),
-            "variant": notebook.plain(point["variant"]),
-            "root": _place(Path(point["root"]).resolve(), home, relative),
+            "simulated": worlds.get(point["root"], False) if point.get("simulated") is None else point["simulated"],
         }
         for point in points
     ]
@@ -69,9 +70,12 @@ def _place(root: Path, home: Path, relative: bool) -> str:
 def _checked(point: Point) -> Point:
     """A Point that has what a record needs. Raises ConfigError that names its file."""
     missing = [name for name in NEEDED if point.get(name) is None]
+    missing += [name for name in ("load", "verdict") if name not in missing and not isinstance(point[name], dict)]
     if not missing and point["verdict"].get("status") == VALID:
         summary = point.get("summary") or {}
         missing = [f"summary.{name}" for name in NUMBERS if not isinstance(summary.get(name), int | float)]
+        if not missing and summary["output_tokens_per_s"] <= 0:
+            missing = ["output"]
     if missing:
         lacks = f"it has no {', '.join(missing)}"
         raise ConfigError(
@@ -100,7 +104,7 @@ def _never(line: Mapping[str, Any], asked: Callable[[str], Mapping[str, Any]]) -
         "model": conf.get("model", {}).get("name"),
         "load": {name: line.get(name) for name in ("concurrency", "rate")},
         "verdict": {"status": line.get("status"), "reasons": []},
-        **({"simulated": True} if kind == "sim" else {}),
+        "simulated": None if kind in (None, "auto") else kind == "sim",
     }
 
 

@@ -167,9 +167,12 @@ def test_refusals(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert not Path(file).exists()
 
 
-@pytest.mark.parametrize(
-    "content", ["[]", "{}", '{"point_id": "x"}', json.dumps({**study(FIRST, "a", 0)[0], "summary": {}})]
-)
+GOOD = study(FIRST, "a", 0)[0]
+STRANGE = [[], {}, {"point_id": "x"}, {**GOOD, "summary": {}}, {**GOOD, "verdict": "VALID"}, {**GOOD, "load": 3},
+           {**GOOD, "summary": {**GOOD["summary"], "output_tokens_per_s": 0}}]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", map(json.dumps, STRANGE))
 def test_a_strange_point_is_named(tree: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A point.json of something else does not end in a traceback."""
     strange = tree / "outputs/strange"
