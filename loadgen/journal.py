@@ -11,7 +11,6 @@ where there is nothing to record, or where the file holds what is not ours; 5 wh
 
 import argparse
 import functools
-import importlib.resources
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +34,7 @@ from server.spec import algorithm
 # What a record needs of a Point, and of a VALID one's summary.
 NEEDED = ("point_id", "variant", "block", "load", "verdict")
 NUMBERS = ("output_tokens_per_s", "requests", "failed")
+VARIANTS = Path(__file__).resolve().parent.parent / "conf" / "variant"  # ours, whatever lies in the working folder
 LATENCY = advice.LATENCY_OF  # the only latency that a conclusion looks at
 
 
@@ -135,14 +135,19 @@ def _once(times: Times) -> Times:
 
 def known() -> list[Known]:
     """The shipped variants, with the first line of each file: the question that it answers."""
-    files = importlib.resources.files("conf.variant").iterdir()
-    return [_known(file.read_text("utf-8")) for file in files if file.name.endswith(".yaml")]
+    return [_known(path) for path in sorted(VARIANTS.glob("*.yaml"))]
 
 
-def _known(text: str) -> Known:
-    conf, first = yaml.safe_load(text), text.partition("\n")[0]
-    question = first.lstrip("# ") if first.startswith("#") else ""
-    return Known(conf["name"], algorithm(conf.get("args") or {}) is not None, conf.get("since"), question)
+def _known(path: Path) -> Known:
+    with reported(path, "read"):
+        text = path.read_text("utf-8")
+    try:
+        conf = yaml.safe_load(text)
+        name, speculates = str(conf["name"]), algorithm(conf.get("args") or {}) is not None
+    except (yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(f"{path} is no variant ({error}); mend it or take it away") from error
+    first = text.partition("\n")[0]
+    return Known(name, speculates, conf.get("since"), first.lstrip("# ") if first.startswith("#") else "")
 
 
 def kept(file: Path, rewrite: bool = False) -> tuple[notes.Area, ...]:

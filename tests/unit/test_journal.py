@@ -10,6 +10,7 @@ import pytest
 
 from loadgen import journal, store
 from loadgen.dataset import POINT
+from loadgen.errors import ConfigError
 from tests.unit.results import FIRST, SECOND, failed, study
 from tests.unit.rows import health, row
 
@@ -204,3 +205,22 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         journal.main(["--help"])
     assert ended.value.code == 0
     assert "python -m loadgen.journal outputs" in capsys.readouterr().out
+
+
+def test_every_shipped_variant_is_known() -> None:
+    """With what it asks, and whether it speculates."""
+    told = {one.name: one for one in journal.known()}
+    assert set(told) == {path.stem for path in journal.VARIANTS.glob("*.yaml")}
+    assert {name for name, one in told.items() if one.speculates} >= {"eagle_topk1_v2", "eagle_dynamic", "ngram"}
+    assert not told["baseline"].speculates
+    assert told["eagle_tree_sync"].since == "0.5.13"
+    assert all(one.question for one in told.values())
+
+
+def test_a_broken_variant_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of conf/variant/ that cannot be read."""
+    monkeypatch.setattr(journal, "VARIANTS", tmp_path)
+    for content in ("a: [", "- 1", "args: {}"):
+        (tmp_path / "x.yaml").write_text(content)
+        with pytest.raises(ConfigError, match=r"x\.yaml is no variant"):
+            journal.known()
