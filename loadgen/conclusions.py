@@ -19,6 +19,7 @@ from loadgen.words import many
 SPECULATION = "speculation under load"
 # From the level on at which the baseline gives so much of its best throughput the server is under load.
 LOADED_SHARE = 0.85
+WITHIN_MARK = "†"  # no star: Markdown would set what stands between two of them in italics
 MIXED = "better and worse"
 
 
@@ -151,11 +152,11 @@ def _figures(contest: Contest, rows: Sequence[Row]) -> str:
 
 
 def times(ratio: Estimate | None) -> str:
-    """A ratio with its interval: 0.437 x [0.421, 0.452]; one of a single run is marked by a star."""
+    """A ratio with its interval: 0.437 x [0.421, 0.452]; one that a single run tells of itself is marked."""
     if ratio is None:
         return ""
     limits = f" [{ratio.interval[0]:.3f}, {ratio.interval[1]:.3f}]" if ratio.interval else ""
-    return f"{ratio.value:.3f} x{limits}{'*' if ratio.scope == paired.WITHIN else ''}"
+    return f"{ratio.value:.3f} x{limits}{WITHIN_MARK if ratio.scope == paired.WITHIN else ''}"
 
 
 def _sure(rows: Iterable[Row]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from loadgen import history, paired
 from loadgen.comparison import Contest, Figure, Row
-from loadgen.conclusions import times
+from loadgen.conclusions import WITHIN_MARK, times
 from loadgen.config import in_words
 from loadgen.history import History, Known, Result, Section, Standing, Superseded, reason_of, when
 from loadgen.notes import Part
@@ -32,7 +32,7 @@ INTRO = (
     "What was tried, what follows from it, and what was thought before. `python -m loadgen.journal` makes it anew",
     "from the results; what stands between the comments `notes: begin` and `notes: end` is yours and is kept.",
     "",
-    "*x* is output tokens a second beside the baseline's of the same block, with a 95 % interval over blocks; a star",
+    "*x* is output tokens a second beside the baseline's of the same block, with a 95 % interval over blocks; †",
     "marks one that a single run tells of itself, which says nothing of another start of the server. 3 blocks are a",
     "look, 5 a claim. Times are UTC.",
 )
@@ -146,7 +146,7 @@ def _spread(shown: Figure) -> str:
     if value.interval is None:
         return figure(value.value)
     low, high = map(figure, value.interval)
-    return f"{figure(value.value)} [{low}, {high}]{'*' if value.scope == paired.WITHIN else ''}"
+    return f"{figure(value.value)} [{low}, {high}]{WITHIN_MARK if value.scope == paired.WITHIN else ''}"
 
 
 def _ratio(shown: Figure) -> str:

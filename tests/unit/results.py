@@ -1,19 +1,20 @@
-"""Made-up Points for tests of the record: what point.json would say, with figures that the test chooses."""
+"""Made-up results of several commands on a real server, for tests of the record: `points`, with times and a stack."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-SPEC_MODES = {"eagle_topk4_v1": "tree_sync", "eagle_topk1_v2": "chain_overlap", "ngram": "ngram"}
+from tests.unit import points
+
 OF = {
-    "loadgen": "0.1.0",
     "engine.kind": "sglang",
     "engine.version": "0.5.9",
     "hardware.gpus": ["8 x RTX PRO 6000"],
     "hardware.cpu_model": "EPYC",
-    "workload_hash": "abc",
 }
+REAL = {"engine": "sglang", "simulated": False, "sim_speed": None, "stack": "0123456789abcdef"}
+SIMULATED = {"engine": "sim", "simulated": True, "sim_speed": 10.0, "of": {"engine.kind": "sim"}}
 # The study's two tables, output tokens a second by concurrency.
 FIRST = {
     "baseline": {1: 92.6, 30: 711.0, 100: 761.6, 250: 772.1},
@@ -28,32 +29,13 @@ SECOND = {
 def point(
     variant: str, level: int, speed: float, block: int = 0, root: str = "outputs/a", minute: int = 0, **changes: Any
 ) -> dict[str, Any]:
-    """A VALID Point of a real server; `changes` are of the whole, `of` of what must match."""
+    """A VALID Point of a real server, `minute` after the start of its block's day; `changes` are of the whole."""
     of = {**OF, **changes.pop("of", {})}
-    told = {
-        "point_id": f"{variant}-{root}-{block}-c{level}".replace("/", "-"),
-        "study": None,
-        "variant": variant,
-        "spec_mode": SPEC_MODES.get(variant, "none"),
-        "engine": of["engine.kind"],
-        "engine_version": of["engine.version"],
-        "simulated": False,
-        "sim_speed": None,
-        "model": "kimi_k25",
-        "workload": "diverse",
-        "workload_hash": of["workload_hash"],
-        "block": block,
-        "stack": "0123456789abcdef",
-        "started_at": f"2026-01-{1 + block:02d}T{minute // 60:02d}:{minute % 60:02d}:{level % 60:02d}+00:00",
-        "load": {"kind": "closed", "concurrency": level, "requests": None},
-        "verdict": {"status": "VALID", "reasons": []},
-        "summary": {"output_tokens_per_s": speed, "requests": 100, "failed": 0, "intervals": {}},
-        "must_match": {"of": of},
-        "files": {"requests": "requests.parquet", "launch": "../launch.json"},
-        "root": root,
-        "folder": f"{root}/{variant}-{block}/c{level}",
-    }
-    return {**told, **changes}
+    made = points.point(variant, level, speed, block=block, root=root, of=of)
+    began = f"2026-01-{1 + block:02d}T{minute // 60:02d}:{minute % 60:02d}:{level % 60:02d}+00:00"
+    modes = {**points.MODES, "ngram": "ngram"}
+    ours = {"engine_version": of["engine.version"], "started_at": began, "spec_mode": modes.get(variant, "none")}
+    return {**made, "point_id": made["point_id"].replace("/", "-"), **REAL, **ours, **changes}
 
 
 def study(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loadgen import conclusions, notebook, notes
 from loadgen.history import History, Known, Section, history
-from tests.unit.results import FIRST, SECOND, failed, no_times, point, study
+from tests.unit.results import FIRST, SECOND, SIMULATED, failed, no_times, point, study
 
 KNOWN = (
     Known("baseline", False),
@@ -118,7 +118,7 @@ def test_every_change_is_told() -> None:
     section = only([*study(slow, "o/1", 0, 1), *study(quick, "o/2", 60, 1), *study(slow, "o/3", 120, 1)])
     told = [one for one in section.superseded if one.old.conclusion.topic == conclusions.SPECULATION]
     assert [one.by.root for one in told] == ["o/2", "o/3"]
-    assert "0.858 x at 30 (1 block: a guess)" in told[0].old.conclusion.text
+    assert "0.858 x [0.846, 0.870]† at 30 (1 block: a guess)" in told[0].old.conclusion.text
     assert "1.213 x" in told[1].old.conclusion.text
     assert "is undecided" in current(section, conclusions.SPECULATION)
 
@@ -143,7 +143,7 @@ def test_the_highest_level_may_be_no_load() -> None:
 def test_unlike_things_stand_apart() -> None:
     """Another engine version, or a simulation, is another section and never an error."""
     newer = [dict(one) for one in study(SECOND, "outputs/b", 600, of={"engine.version": "0.5.23"})]
-    simulated = study(FIRST, "outputs/s", 700, simulated=True, sim_speed=10.0, engine="sim", of={"engine.kind": "sim"})
+    simulated = study(FIRST, "outputs/s", 700, **SIMULATED)
     told = told_of(OLD + newer + simulated)
     assert len(told.sections) == 3
     assert not any(section.superseded for section in told.sections)
@@ -154,7 +154,7 @@ def test_unlike_things_stand_apart() -> None:
 
 def test_what_was_only_simulated_is_untested() -> None:
     """In the table of real results; in that of simulated ones it is TESTED."""
-    simulated = study(SECOND, "outputs/s", 0, simulated=True, sim_speed=10.0, engine="sim", of={"engine.kind": "sim"})
+    simulated = study(SECOND, "outputs/s", 0, **SIMULATED)
     text = text_of(simulated)
     measured, _, made = text.partition("## Simulated")
     assert row_of(measured, "eagle_topk1_v2")[1] == "UNTESTED"
@@ -204,7 +204,7 @@ def test_a_result_without_a_time_comes_first() -> None:
 @given(st.integers(0, 2**32))
 def test_order_does_not_matter(seed: int) -> None:
     """Any order of the same Points gives the same bytes."""
-    points = [*OLD, *NEW, failed("nvls", 30), *study(FIRST, "outputs/s", 9, simulated=True, of={"engine.kind": "sim"})]
+    points = [*OLD, *NEW, failed("nvls", 30), *study(FIRST, "outputs/s", 9, **SIMULATED)]
     shuffled = list(points)
     random.Random(seed).shuffle(shuffled)
     assert text_of(shuffled) == text_of(points)
