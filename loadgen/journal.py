@@ -146,8 +146,8 @@ def _known(path: Path) -> Known:
         name, speculates = str(conf["name"]), algorithm(conf.get("args") or {}) is not None
     except (yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"{path} is no variant ({error}); mend it or take it away") from error
-    first = text.partition("\n")[0]
-    return Known(name, speculates, conf.get("since"), first.lstrip("# ") if first.startswith("#") else "")
+    first, since = text.partition("\n")[0], conf.get("since")
+    return Known(name, speculates, since and str(since), first.lstrip("# ") if first.startswith("#") else "")
 
 
 def kept(file: Path, rewrite: bool = False) -> tuple[notes.Area, ...]:
