@@ -26,9 +26,13 @@ NEEDED = (
 )
 
 
+# What no Point is without, whichever version of ours wrote it.
+POINT_HAS = {"point_id", "variant", "block", "started_at", "load", "verdict", "files"}
+
+
 @dataclass(frozen=True)
 class Evidence:
-    """All that lies below some folders: Points (with `folder` and `root`), and ledger lines that have none."""
+    """All that lies below some folders: Points (with `folder`, `root`, `flags`), and ledger lines that have none."""
 
     points: list[Point]
     never: list[dict[str, Any]]
@@ -50,9 +54,12 @@ def read(roots: Sequence[Path]) -> Evidence:
 
 def _placed(path: Path) -> Point:
     content = read_json(path)
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or not content.keys() >= POINT_HAS:
         raise ConfigError(f"{path} is no Point of loadgen; take it away, or give folders of loadgen's runs only")
-    return {**content, "folder": str(path.parent), "root": str(_command(path.parent))}
+    folder = str(path.parent)
+    asked = (launch(folder, content["files"]["launch"]).get("config") or {}).get("variant") or {}
+    flags = {f"{part}.{name}": value for part in ("args", "env") for name, value in (asked.get(part) or {}).items()}
+    return {**content, "folder": folder, "root": str(_command(path.parent)), "flags": flags}
 
 
 def _command(folder: Path) -> Path:

@@ -6,6 +6,7 @@ of ratios (Kalibera and Jones 2013, "Rigorous benchmarking in reasonable time");
 Holm (1979). Intervals are (low, high).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -89,8 +90,8 @@ def within_ratio(ours: Interval | None, theirs: Interval | None, value: float) -
     if not ours or not theirs or min(*ours, *theirs) <= 0:
         return None
     halves = [(high - low) / (high + low) for low, high in (ours, theirs)]
-    spread = float(np.hypot(*halves))
-    return value * float(np.exp(-spread)), value * float(np.exp(spread))
+    spread = math.hypot(*halves)
+    return value * math.exp(-spread), value * math.exp(spread)
 
 
 def word(ratio: Estimate, larger_is_better: bool = True) -> str:

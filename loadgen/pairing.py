@@ -1,7 +1,7 @@
 """Which Points may be held against each other: what must match and does not, and which start belongs to which block.
 
-Pure. A Point here is the content of its point.json with `folder` and `root` added: its own folder, and that of the
-command that measured it.
+Pure. A Point here is the content of its point.json with `folder`, `root` and `flags` added: its own folder, that of the
+command that measured it, and what its variant was asked to be (`args.NAME`, `env.NAME`).
 """
 
 import json
@@ -74,13 +74,17 @@ def _unlike(name: str, values: Mapping[str, set[str]]) -> Unlike:
     return Unlike(name, tuple((json.loads(value), tuple(sorted(roots))) for value, roots in values.items()))
 
 
-def _record(point: Point) -> Mapping[str, Any]:
-    return (point.get("must_match") or {}).get("of", {})
+def _record(point: Point) -> dict[str, Any]:
+    """What must match by name, and the variant's own flags: one name stands for one variant."""
+    own = {f"variant.{name} of {point['variant']}": value for name, value in (point.get("flags") or {}).items()}
+    return {**(point.get("must_match") or {}).get("of", {}), **own}
 
 
 def _must_match(point: Point, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    workload, record = point.get("workload"), _record(point)
+    workload, record, own = point.get("workload"), _record(point), f" of {point['variant']}"
     for name in names:
+        if name.startswith("variant.") and (not name.endswith(own) or "flags" not in point):
+            continue
         yield (f"{name} of {workload}" if name == "workload_hash" else name), record.get(name)
     load = point["load"]
     at = in_words(load.get("concurrency"), load.get("rate"), load.get("trace"))
@@ -98,7 +102,7 @@ def labels(points: Sequence[Point], differing: Sequence[str]) -> dict[str, str]:
     named: dict[str, str] = {}
     for point in points:
         of = _record(point)
-        told = [f"{name}={_bare(of[name])}" for name in differing if name in of]
+        told = [f"{name.partition(' of ')[0]}={_bare(of[name])}" for name in differing if name in of]
         named[point["point_id"]] = " ".join([point["variant"], *told])
     return named
 

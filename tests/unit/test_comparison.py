@@ -189,6 +189,21 @@ def test_what_differs_is_named_with_its_folders(other: dict[str, Any], name: str
     assert not pairing.allowed(found.name, ["hardware"])
 
 
+def test_one_name_is_one_variant() -> None:
+    """Another flag under the same name is told, and with --allow variant becomes a name of its own."""
+    other = point("eagle_topk1_v2", 1, 90.0, root="outputs/b", flags={"args.speculative_num_steps": 5})
+    points = [point("baseline", 1, 90.0, flags={}), point("eagle_topk1_v2", 1, 90.0, flags={}), other]
+    (found,) = pairing.unlike(points)
+    assert found.name == "variant.args.speculative_num_steps of eagle_topk1_v2"
+    assert pairing.allowed(found.name, ["variant"])
+    named = pairing.labels(points, [found.name])
+    assert sorted(named.values()) == [
+        "baseline",
+        "eagle_topk1_v2",
+        "eagle_topk1_v2 variant.args.speculative_num_steps=5",
+    ]
+
+
 def test_other_workloads_are_other_contests() -> None:
     """Fixed and diverse prompts stand apart, and their hashes may differ."""
     other = [{**one, "workload": "fixed_prompt", "must_match": {"of": {"workload_hash": "f"}}} for one in study()]
