@@ -18,6 +18,7 @@ from loadgen.pairing import Point
 from loadgen.record import Outcome
 from loadgen.store import LEDGER
 from loadgen.summary import request_times
+from loadgen.verdict import VALID
 
 # What latencies are made of.
 NEEDED = (
@@ -26,8 +27,9 @@ NEEDED = (
 )
 
 
-# What no Point is without, whichever version of ours wrote it.
-POINT_HAS = {"point_id", "variant", "block", "started_at", "load", "verdict", "files"}
+# What no Point is without, whichever version of ours wrote it, and no summary of a VALID one.
+POINT_HAS = ("point_id", "variant", "block", "load", "verdict")
+NUMBERS = ("output_tokens_per_s", "requests", "failed")
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ def read(roots: Sequence[Path]) -> Evidence:
                 f"{root} is no folder; give folders of finished runs, such as outputs/2026-01-31/12-00-00"
             )
     points = [_placed(path) for path in point_files(roots)]
+    points = list({point["point_id"]: point for point in reversed(points)}.values())[::-1]  # a copy counts once
     never = [line for root in roots for line in _never(root)]
     if not points and not never:
         raise ConfigError(f"no point.json lies below {', '.join(map(str, roots))}: nothing was measured there")
@@ -54,12 +57,30 @@ def read(roots: Sequence[Path]) -> Evidence:
 
 def _placed(path: Path) -> Point:
     content = read_json(path)
-    if not isinstance(content, dict) or not content.keys() >= POINT_HAS:
+    if not isinstance(content, dict):
         raise ConfigError(f"{path} is no Point of loadgen; take it away, or give folders of loadgen's runs only")
     folder = str(path.parent)
-    asked = (launch(folder, content["files"]["launch"]).get("config") or {}).get("variant") or {}
+    _check({**content, "folder": folder})
+    name = (content.get("files") or {}).get("launch")
+    asked = ((launch(folder, name) if name else {}).get("config") or {}).get("variant") or {}
     flags = {f"{part}.{name}": value for part in ("args", "env") for name, value in (asked.get(part) or {}).items()}
     return {**content, "folder": folder, "root": str(_command(path.parent)), "flags": flags}
+
+
+def _check(point: Point) -> None:
+    """Raises ConfigError that names its file for a Point that lacks what a comparison or a record needs."""
+    missing = [name for name in POINT_HAS if point.get(name) is None]
+    missing += [name for name in ("load", "verdict") if name not in missing and not isinstance(point[name], dict)]
+    if not missing and point["verdict"].get("status") == VALID:
+        summary = point.get("summary") or {}
+        missing = [f"summary.{name}" for name in NUMBERS if not isinstance(summary.get(name), int | float)]
+        if not missing and summary["output_tokens_per_s"] <= 0:
+            missing = ["output"]
+    if missing:
+        lacks = f"it has no {', '.join(missing)}"
+        raise ConfigError(
+            f"{point['folder']}/point.json is not as loadgen writes it: {lacks}; restore it or take it away"
+        )
 
 
 def _command(folder: Path) -> Path:

@@ -27,13 +27,9 @@ from loadgen.errors import ConfigError, LoadgenError, StorageError
 from loadgen.history import History, Known, history
 from loadgen.pairing import Point
 from loadgen.resume import RUNS
-from loadgen.verdict import VALID
 from loadgen.words import many
 from server.spec import algorithm
 
-# What a record needs of a Point, and of a VALID one's summary.
-NEEDED = ("point_id", "variant", "block", "load", "verdict")
-NUMBERS = ("output_tokens_per_s", "requests", "failed")
 VARIANTS = Path(__file__).resolve().parent.parent / "conf" / "variant"  # ours, whatever lies in the working folder
 LATENCY = advice.LATENCY_OF  # the only latency that a conclusion looks at
 
@@ -47,7 +43,7 @@ def gather(roots: Sequence[Path], home: Path) -> list[Point]:
     relative = not all(root.is_absolute() for root in roots)
     asked = functools.cache(_asked)
     placed = functools.cache(lambda root: _place(Path(root).resolve(), home, relative))
-    points = [*map(_checked, found.points), *(_never(line, asked) for line in found.never)]
+    points = [*found.points, *(_never(line, asked) for line in found.never)]
     points = [{**point, "variant": notebook.plain(point["variant"]), "root": placed(point["root"])} for point in points]
     # What never came to be and does not tell is as simulated as the rest of its command.
     worlds = {point["root"]: point["simulated"] for point in points if point.get("simulated") is not None}
@@ -65,23 +61,6 @@ def _place(root: Path, home: Path, relative: bool) -> str:
     if root.is_relative_to(home):
         return root.relative_to(home).as_posix()
     return Path(os.path.relpath(root, home)).as_posix() if relative else root.as_posix()
-
-
-def _checked(point: Point) -> Point:
-    """A Point that has what a record needs. Raises ConfigError that names its file."""
-    missing = [name for name in NEEDED if point.get(name) is None]
-    missing += [name for name in ("load", "verdict") if name not in missing and not isinstance(point[name], dict)]
-    if not missing and point["verdict"].get("status") == VALID:
-        summary = point.get("summary") or {}
-        missing = [f"summary.{name}" for name in NUMBERS if not isinstance(summary.get(name), int | float)]
-        if not missing and summary["output_tokens_per_s"] <= 0:
-            missing = ["output"]
-    if missing:
-        lacks = f"it has no {', '.join(missing)}"
-        raise ConfigError(
-            f"{point['folder']}/point.json is not as loadgen writes it: {lacks}; restore it or take it away"
-        )
-    return point
 
 
 def _asked(root: str) -> dict[str, Any]:

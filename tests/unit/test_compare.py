@@ -1,6 +1,7 @@
 """python -m loadgen.compare on folders as a run leaves them: formats, refusals, gates, exit codes."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -107,7 +108,9 @@ def test_unlike_things_are_refused_with_what_differs(
     tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit 2, both values and folders; --allow makes two names of them."""
-    other = write(tmp_path / "b", study(of={"engine.version": "0.5.23", "hardware.gpus": ["8 x B200"]}))
+    other = write(
+        tmp_path / "b", study(root="outputs/b", of={"engine.version": "0.5.23", "hardware.gpus": ["8 x B200"]})
+    )
     code, out, err = told(capsys, tree, other)
     assert (code, out) == (2, "")
     assert 'engine.version: "0.5.9" in ' in err
@@ -199,3 +202,22 @@ def test_a_tree_of_points_of_one_variant(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         compare.compare([tmp_path / "a" / "none"])
     assert set(STUDY) == {"baseline", "eagle_topk4_v1", "eagle_topk1_v2"}
+
+
+def test_a_copy_counts_once(tree: Path, tmp_path: Path) -> None:
+    """The same Points in two folders are three blocks, not six."""
+    shutil.copytree(tree, tmp_path / "copy")
+    (contest,) = compare.compare([tree, tmp_path / "copy"]).contests
+    assert len(contest.blocks) == 3
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"point_id": "x", "variant": "v", "block": 0, "load": 3, "verdict": {}}']
+)
+def test_what_is_no_point_is_named(
+    tree: Path, tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A point.json of something else: exit 2 with its path."""
+    (tmp_path / "point.json").write_text(content)
+    code, _, err = told(capsys, tree, tmp_path)
+    assert (code, str(tmp_path) in err) == (2, True)
