@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loadgen import paired, pairing
+from loadgen import curves, paired, pairing
 from loadgen.config import Level
 from loadgen.paired import Crossover, Estimate
 from loadgen.pairing import Block, Point
@@ -57,6 +57,7 @@ class Row:
     requests: int
     failed: int
     points: tuple[Point, ...] = field(repr=False)
+    distributions: Mapping[str, curves.Curve] = field(repr=False, default_factory=dict)  # of `times`, thinned
 
 
 @dataclass(frozen=True)
@@ -138,12 +139,13 @@ def _row(variant: str, level: Level, points: Sequence[Point], placed: Mapping[st
     kept = list(of_block.values())
     sums = {block: point["summary"] for block, point in of_block.items()}
     within = kept[0]["summary"].get("intervals", {}).get("output_tokens_per_s") if len(kept) == 1 else None
+    measured = {block: times(point) for block, point in of_block.items()}
     return Row(
         variant,
         level,
         _figure({block: numbers["output_tokens_per_s"] for block, numbers in sums.items()}, within),
         _known_figure({block: numbers.get("tokens_per_s_per_stream") for block, numbers in sums.items()}),
-        _times({block: times(point) for block, point in of_block.items()}),
+        _times(measured),
         _mean(numbers.get("accept_length") for numbers in sums.values()),
         next((numbers["accept_source"] for numbers in sums.values() if numbers.get("accept_source")), None),
         _by_kind(list(sums.values())),
@@ -151,6 +153,7 @@ def _row(variant: str, level: Level, points: Sequence[Point], placed: Mapping[st
         sum(numbers["requests"] for numbers in sums.values()),
         sum(numbers["failed"] for numbers in sums.values()),
         tuple(kept),
+        curves.of(measured.values(), TIMES),
     )
 
 

@@ -30,6 +30,7 @@ COUNTERS: dict[str, tuple[str, ...]] = {
 ACCEPT_GAUGE, THROUGHPUT_GAUGE = "sglang:spec_accept_length", "sglang:gen_throughput"
 STEPS_GAUGE = "sglang:spec_num_steps"
 RUNNING_GAUGES = ("sglang:num_running_reqs", "vllm:num_requests_running")
+QUEUED_GAUGES = ("sglang:num_queue_reqs", "vllm:num_requests_waiting")
 DEVICE = "gpu:"  # rows of devices have stamps of their own, also where the server did not answer
 
 

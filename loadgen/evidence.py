@@ -4,6 +4,7 @@ Owns where a Point belongs on the disk. It must not know of statistics.
 """
 
 import functools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,3 +125,9 @@ def launch(folder: str, name: str) -> dict[str, Any]:
 def launch_of(point: Point) -> dict[str, Any]:
     """launch.json of the server that a Point was measured on."""
     return launch(point["folder"], point["files"]["launch"])
+
+
+def launch_place(point: Point) -> tuple[str, dict[str, Any]]:
+    """The folder that keeps the launch.json of a Point's server, and what it holds."""
+    folder = (Path(point["folder"]) / point["files"]["launch"]).parent
+    return os.path.normpath(folder), launch_of(point)

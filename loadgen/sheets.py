@@ -1,0 +1,180 @@
+"""The page's tables: every figure with its interval, word and runs; drift; what does not count and why.
+
+Pure. Numbers are worded as at the terminal (`tables`, `words`); makes none of its own.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from loadgen import advice, kinds, paired, plots, tables
+from loadgen.comparison import Contest, Figure, Row
+from loadgen.formats import block_name, in_order
+from loadgen.margin import in_words as reason_in_words
+from loadgen.markup import Child, tag
+from loadgen.pairing import Point
+from loadgen.report import level_of
+from loadgen.verdict import VALID
+from loadgen.words import NOTHING, figure, many, percent
+
+LOG_CHARS_MAX = 4000  # of a failed server's log, its end
+# A sign before each word, so that it is not told by colour alone.
+SIGNS = {paired.BETTER: "▲", paired.WORSE: "▼", paired.SAME: "=", paired.UNDECIDED: "?", paired.TOO_FEW: "…"}
+TIMES = {**plots.LATENCIES, "e2e_ms": "time of a request"}
+
+
+def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Child]], named: int = 2) -> Element:
+    """A table with a caption; the first `named` cells of a row are its heading. It scrolls by itself where narrow."""
+    head = tag("tr", (tag("th", text, scope="col") for text in heads))
+    body = (tag("tr", (_cell(number, cell, named) for number, cell in enumerate(row))) for row in rows)
+    whole = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
+    return tag("div", whole, class_="scroll", role="region", tabindex="0", aria_label=f"table: {caption}")
+
+
+def _cell(number: int, cell: Child, named: int) -> Element:
+    return tag("th", cell, scope="row") if number < named else tag("td", cell)
+
+
+def word(shown: Figure | None) -> Child:
+    """A figure's word with its sign."""
+    said = shown.word if shown else None
+    return tag("span", f"{SIGNS[said]} {said}", class_=f"word {said.split()[0]}") if said else ""
+
+
+def throughput(contest: Contest) -> Element:
+    """Output tokens a second, beside the baseline, with all that belongs to it."""
+    heads = (
+        *("load", "variant", "output tok/s", f"x {contest.baseline}", "word", "tok/s of a stream"),
+        *(f"x {contest.baseline}", "word", "accept length", "failed", "requests", "runs"),
+    )
+    rows = (
+        [
+            *(row.level.words, row.variant),
+            *(tables.spread(row.output.value), tables.ratio(row.output), word(row.output)),
+            tables.spread(row.stream.value) if row.stream else NOTHING,
+            *((tables.ratio(row.stream), word(row.stream)) if row.stream else (NOTHING, "")),
+            figure(row.accept_length) + (f" ({row.accept_source})" if row.accept_source else ""),
+            *(percent(row.failed / row.requests if row.requests else None), figure(row.requests), runs(row)),
+        ]
+        for row in in_order(contest)
+    )
+    return table(f"Throughput, {contest.workload}: geometric means over blocks", heads, rows)
+
+
+def runs(row: Row) -> Element:
+    """Where a row's numbers come from: each block's own value and the folder of its Point."""
+    of = dict(zip(row.output.by_block, row.points, strict=True))
+    lines = [
+        tag("li", f"block {block_name(block)}: {figure(value)} tok/s, ", tag("code", of[block]["folder"]))
+        for block, value in row.output.by_block.items()
+    ]
+    return tag("details", tag("summary", many(len(lines), "run")), tag("ul", *lines))
+
+
+def latencies(contest: Contest) -> Iterable[Element]:
+    """A table for each latency that was measured."""
+    for name, called in TIMES.items():
+        if any(row.times.get(name) for row in contest.rows.values()):
+            yield _latency(contest, name, called)
+
+
+def _latency(contest: Contest, name: str, called: str) -> Element:
+    quantiles = ("p50", "p90", "p99")
+    heads = ["load", "variant"]
+    for quantile in quantiles:
+        heads += [f"{quantile}, ms", f"x {contest.baseline}", "word"]
+    rows = (
+        [row.level.words, row.variant, *_quantiles(row, name, quantiles), _pooled(row, name), runs(row)]
+        for row in in_order(contest)
+    )
+    return table(f"{called.capitalize()}, {contest.workload}: all blocks' requests", [*heads, "of", "runs"], rows)
+
+
+def _quantiles(row: Row, name: str, quantiles: Sequence[str]) -> Iterable[Child]:
+    for quantile in quantiles:
+        shown = row.times.get(name, {}).get(quantile)
+        if shown is None:
+            yield from (NOTHING, NOTHING, "")
+        else:
+            yield from (tables.spread(shown.value), tables.ratio(shown), word(shown))
+
+
+def _pooled(row: Row, name: str) -> str:
+    n = next((shown.n for shown in row.times.get(name, {}).values()), None)
+    return many(n, "request") if n else NOTHING
+
+
+def by_kind(contest: Contest) -> Element | None:
+    """Accept length by kind of prompt; None where no variant tells one."""
+    values = kinds.accepted(contest)
+    names = sorted({kind for of in values.values() for kind in of})
+    if not names:
+        return None
+    rows = ([kind, *(_mean_and_range(of.get(kind)) for of in values.values())] for kind in names)
+    caption = f"Accept length by kind of prompt, {contest.workload}: mean over levels (lowest to highest)"
+    return table(caption, ["kind", *values], rows, named=1)
+
+
+def _mean_and_range(values: Sequence[float] | None) -> str:
+    if not values:
+        return NOTHING
+    return f"{figure(sum(values) / len(values))} ({figure(min(values))} to {figure(max(values))})"
+
+
+def crossovers(contest: Contest) -> Element | None:
+    """Every crossover; None where there is none."""
+    rows = [
+        [name, "better above" if one.rises else "better below", advice.crossing(one)]
+        for name, found in contest.crossovers.items()
+        for one in found
+    ]
+    return table(f"Crossovers, {contest.workload}", ("variant", "is", "load"), rows, named=1) if rows else None
+
+
+def drift(contest: Contest) -> Element:
+    """The baseline measured once more at the end, or that it was not."""
+    if not contest.drift:
+        return tag("p", f"Drift: unknown, {contest.baseline} was not measured again at the end.")
+    rows = (
+        [one.level.words, figure(one.first), figure(one.again), f"{100 * (one.ratio - 1):+.1f} %"]
+        for one in contest.drift
+    )
+    caption = f"Drift, {contest.workload}: {contest.baseline} again at the end (two starts, no interval)"
+    return table(caption, ("load", "first, tok/s", "again, tok/s", "change"), rows, named=1)
+
+
+def not_valid(points: Sequence[Point], never: Sequence[Mapping[str, Any]]) -> Element:
+    """Every Point that does not count, and why."""
+    bad = [point for point in points if point["verdict"]["status"] != VALID]
+    rows = [_bad(point) for point in bad] + [_never(line) for line in never]
+    if not rows:
+        return tag("p", f"All {many(len(points), 'Point')} are VALID.")
+    heads = ("verdict", "variant", "load", "block", "why, and what to do", "run")
+    return table(f"{many(len(rows), 'Point')} of {len(points) + len(never)} not VALID", heads, rows)
+
+
+def _bad(point: Point) -> list[Child]:
+    status, reasons = point["verdict"]["status"], point["verdict"]["reasons"]
+    why = [_reason(reason) for reason in reasons] or [NOTHING]
+    level = level_of(point["load"])
+    workload = point.get("workload")
+    return [status, point["variant"], f"{level}, {workload}", point.get("block"), why, tag("code", point["folder"])]
+
+
+def _reason(reason: Mapping[str, Any]) -> Element:
+    advised = f": {reason['advice']}" if reason.get("advice") else ""
+    return tag("div", reason_in_words(reason) + advised, _log(reason.get("log_tail")))
+
+
+def _log(tail: str | None) -> Element | None:
+    if not tail:
+        return None
+    return tag("details", tag("summary", "the log's last lines"), tag("pre", tail[-LOG_CHARS_MAX:]))
+
+
+def _never(line: Mapping[str, Any]) -> list[Child]:
+    said = [line.get("reason") or NOTHING, f": {line['advice']}" if line.get("advice") else ""]
+    why = tag("div", *said, _log(line.get("log_tail")))
+    where = tag("code", f"{line.get('root')}/{line.get('folder') or ''}")
+    status = f"{line['status']}, never measured"
+    return [status, line.get("variant"), f"{level_of(line)}, {line.get('workload')}", line.get("block"), why, where]
