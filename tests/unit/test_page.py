@@ -1,0 +1,389 @@
+"""report.html: what stands on it, in which order, that nothing of it is markup by accident, and that it is readable."""
+
+import base64
+import hashlib
+import importlib.resources
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from points import STUDY, point, study, times
+from rows import health, row
+from test_compare import told, write
+from test_config import made
+
+from loadgen import advice, chart, compare, comparison, formats, markup, page, plots, scales, sheets, store, timeline
+from loadgen.record import SCHEMA_VERSION, SERVER_METRICS
+from loadgen.strips import Timeline
+
+EVIL = "<script>alert(1)</script><img src=http://example.org/x onerror=alert(2)>"
+PAGE_BYTES_MAX = 2_000_000
+FOREIGN = re.compile(r"https?:|//|url\(|@import", re.IGNORECASE)
+
+
+class Elements(HTMLParser):
+    """Every start tag with its attributes, and the words between tags."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def of(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.found if tag == name]
+
+
+def content(points: list[dict[str, Any]], **changes: Any) -> page.Content:
+    """What a comparison of made-up Points shows."""
+    named = {one["point_id"]: one["variant"] for one in points}
+    contests = comparison.contests(points, times, named, "baseline")
+    chosen = {(one.workload, goal): advice.choices(one, goal) for one in contests for goal in advice.GOALS}
+    commands = {"baseline": "python -m sglang.launch_server --tp-size 8"}
+    whole = page.Content(contests, chosen, commands, points, [], [], {})
+    return page.Content(**{**vars(whole), **changes})
+
+
+def test_the_answer_comes_first_then_figures_then_origin() -> None:
+    """The order that a reader needs it in; a simulation says so before any number."""
+    text = page.html(content(study()))
+    places = [text.index(part) for part in (
+        "SIMULATED x10", "run baseline up to concurrency 1", "3 blocks, a start of every server each: a look",
+        "Points: 27 VALID.", "python -m sglang.launch_server", "throughput and ratio", "speed of one stream",
+        "latency</h2>", "over time</h2>", "kind of prompt</h2>", "all figures", "Points that do not count</h2>",
+        "Where the numbers come from</h2>",
+    )]  # fmt: skip
+    assert places == sorted(places)
+
+
+def test_every_figure_and_table_can_be_heard() -> None:
+    """Drawings have a role, a title and a description of their own; cells have headings; headings skip no level."""
+    found = Elements(page.html(content(study())))
+    ids = [attributes["id"] for _, attributes in found.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    drawings = [one for one in found.of("svg") if one.get("aria-hidden") != "true"]
+    assert len(drawings) >= 6
+    for one in drawings:
+        assert one["role"] == "img"
+        assert set(str(one["aria-labelledby"]).split()) <= set(ids)
+    assert len(found.of("table")) == len(found.of("caption")) >= 3
+    assert all(one.get("scope") in ("col", "row") for one in found.of("th"))
+    levels = [int(name[1]) for name, _ in found.found if re.fullmatch(r"h\d", name)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    ways = {str(one["href"])[1:] for one in found.of("a")}
+    assert ways <= set(ids), "every way leads somewhere"
+
+
+def test_every_number_names_its_run() -> None:
+    points = study()
+    text = page.html(content(points))
+    assert all(one["folder"] in text for one in points)
+
+
+def test_nothing_is_fetched() -> None:
+    """One file: a policy that forbids all but its own style and script, and no address anywhere."""
+    text = page.html(content(study()))
+    found = Elements(text)
+    policy = next(str(one["content"]) for one in found.of("meta") if one.get("http-equiv"))
+    assert policy.startswith("default-src 'none'; ")
+    for name in ("style", "script"):
+        (inside,) = re.findall(rf"<{name}>(.*?)</{name}>", text, re.DOTALL)
+        assert f"{name}-src 'sha256-{base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()}'" in policy
+        assert not FOREIGN.search(inside)
+    assert not {"link", "img", "iframe", "object", "use", "image"} & {name for name, _ in found.found}
+    assert not any(name in ("src", "style") or name.startswith("on") for _, one in found.found for name in one)
+
+
+def test_texts_of_others_are_texts() -> None:
+    """Markup in names, errors, logs and kinds of prompts is shown and never obeyed."""
+    points = study()
+    reasons = [{"rule": EVIL, "measured": EVIL, "limit": EVIL, "unit": "", "advice": EVIL, "log_tail": EVIL}]
+    points[1] = {**points[1], "verdict": {"status": "INVALID", "reasons": reasons}, "folder": EVIL}
+    summary = {**points[6]["summary"], "by_kind": {EVIL: {"accept_length": 2.0, "accept_source": EVIL}}}
+    points[6] = {**points[6], "summary": summary, "caveats": [EVIL]}
+    points += [{**point(EVIL, 1, 80.0, block=block), "point_id": f"evil{block}"} for block in range(3)]
+    never = [{"status": "FAILED", "variant": EVIL, "reason": EVIL, "log_tail": EVIL, "concurrency": 1, "root": EVIL}]
+    line = Timeline(EVIL, EVIL, EVIL, None, 1.0, (1.0,), (1.0,), (), (), ())
+    shown = content(points, never=never, commands={"baseline": EVIL}, timelines={"diverse": [line]})
+    text = page.html(shown)
+    found = Elements(text)
+    assert len(found.of("script")) == 1
+    assert found.of("img") == []
+    assert sum(EVIL in word for word in found.words) > 5
+
+
+def test_what_a_screen_must_not_obey_is_gone() -> None:
+    """Control characters and halves of surrogates of a server's log become blanks; the page is UTF-8."""
+    element = markup.tag("p", "a\x1b[31m\x00b\udce9", title="\x07")
+    text = markup.page("t\x00", "", "", [element])
+    assert "a [31m b " in text
+    assert text.encode()
+
+
+def test_a_style_that_would_end_too_early_is_our_bug() -> None:
+    with pytest.raises(AssertionError):
+        markup.page("t", "</style>", "", [])
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        (study(blocks=1), "a guess"),
+        (study(blocks=5), "a claim"),
+        (study(("eagle_topk1_v2",)), "nothing can be recommended"),
+        ([point("baseline", 1, 90.0, intervals=None)], "run baseline at every load"),
+    ],
+)
+def test_few_and_many_blocks_and_no_baseline(points: list[dict[str, Any]], said: str) -> None:
+    assert said in page.html(content(points))
+
+
+def rated(rates: tuple[float | None, ...]) -> list[dict[str, Any]]:
+    """Two variants under an open load."""
+    return [
+        {
+            **point(name, None, 90.0 + n),
+            "load": {"kind": "open", "rate": rate, "concurrency": None},
+            "point_id": f"{name}{n}",
+        }
+        for name in ("baseline", "ngram")
+        for n, rate in enumerate(rates)
+    ]
+
+
+@pytest.mark.parametrize("rates", [(2.0, 6.0), (None,), (2.0, None)])
+def test_open_loads_have_axes_of_their_own(rates: tuple[float | None, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates stand on an axis of rates; a trace without a rate stands beside it, for it has no number."""
+    some = {"ttft_ms": np.linspace(1, 9, 100), "ttft_planned_ms": np.linspace(2, 18, 100)}
+    monkeypatch.setitem(globals(), "times", lambda _: some)
+    text = page.html(content(rated(rates)))
+    assert ("requests a second</title>" in text) == (2.0 in rates)
+    assert ("over load</title>" in text) == (None in rates)
+    assert "Time to first token since planned" in text
+
+
+def test_looks_differ_without_their_colour() -> None:
+    """The first seven by mark alone, thirty-five by mark and colour together."""
+    some = [chart.Look(number) for number in range(35)]
+    assert len({look.mark for look in some[:7]}) == 7
+    assert len({(look.mark, look.colour) for look in some}) == 35
+
+
+def test_colours_can_be_told_from_the_paper() -> None:
+    """WCAG AA: texts and everything drawn in a variant's colour have a contrast of 4.5 or more, by day and by night."""
+    style = (importlib.resources.files("loadgen.data") / "page.css").read_text()
+    schemes = [dict(re.findall(r"--([a-z0-9]+): (#[0-9a-f]{6})", part)) for part in style.split(":root")[1:]]
+    assert len(schemes) == 3
+    for scheme in schemes:
+        for name in ("text", "soft", "link", "good", "bad", *(f"c{n}" for n in range(chart.COLOURS))):
+            assert contrast(scheme[name], scheme["paper"]) >= 4.5, name
+        assert contrast(scheme["text"], scheme["note"]) >= 4.5
+        assert contrast(scheme["text"], scheme["shade"]) >= 4.5
+        assert contrast(scheme["soft"], scheme["shade"]) >= 4.5
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("make", [scales.linear, scales.octaves, scales.decades])
+@pytest.mark.parametrize(
+    "values", [[], [0.0], [5.0], [1, 2, 5, 10, 30, 70, 100, 250], [0.003, 4e6], [99.9, 100.1], [float("inf"), 3.0]]
+)
+def test_axes_hold_their_values(make: Any, values: list[float]) -> None:
+    """Every value has a place, ticks rise and lie on the axis, there are not too many to read."""
+    scale = make(values)
+    assert scale.low < scale.high
+    assert all(0 <= scale.at(value) <= 1 for value in values)
+    places = [scale.at(value) for value, _ in scale.ticks]
+    assert places == sorted(places)
+    assert sum(bool(text) for _, text in scale.ticks) <= 8
+    shown = [value for value in values if 0 < value < float("inf")]
+    assert all(scale.low <= value <= scale.high for value in shown)
+
+
+def test_loads_are_ticks_of_their_own() -> None:
+    """The levels themselves, the last one always named, no two texts upon each other."""
+    scale = scales.octaves([1, 2, 5, 10, 30, 70, 100, 250])
+    assert [value for value, _ in scale.ticks] == [1, 2, 5, 10, 30, 70, 100, 250]
+    named = [(scale.at(value), text) for value, text in scale.ticks if text]
+    assert named[-1][1] == "250"
+    assert all(after - before > 0.05 for (before, _), (after, _) in itertools.pairwise(named))
+
+
+def test_labels_do_not_hide_each_other() -> None:
+    """Ten marks at the same place have at most the four labels around it; the first one always has its own."""
+    box = chart.Box(scales.linear([0, 1]), scales.linear([0, 1]))
+    drawn = list(chart.labels(box, [((200.0, 100.0), str(n), chart.Look(n)) for n in range(10)]))
+    assert 1 <= len(drawn) <= 4
+    assert drawn[0].text == "0"
+    assert len({(one.get("x"), one.get("y")) for one in drawn}) == len(drawn)
+
+
+def test_words_have_signs() -> None:
+    """Better and worse differ for who sees no colour."""
+    (contest,) = content(study()).contests
+    told = {sheets.word(row.output) for row in contest.rows.values() if row.output.word}
+    texts = {"".join(one.itertext()) for one in told if not isinstance(one, str)}
+    assert {"▲ better", "▼ worse", "= same"} <= texts
+
+
+def point_on_disk(folder: Path, rows: list[dict[str, Any]], window: tuple[float, float] | None) -> dict[str, Any]:
+    """A Point with these rows, a second of health, and a server that told its queue."""
+    writer = store.RowWriter(store.stream_path(folder, 0))
+    writer.append(rows)
+    writer.close()
+    made_up = point("baseline", 2, 90.0)
+    start, end = window or (None, None)
+    whole = {**made_up, "schema_version": SCHEMA_VERSION, "window": {"start_s": start, "end_s": end}}
+    seconds = [health(1000 * second, utc=f"2026-01-02T03:04:{second + 5:02d}+00:00") for second in (1, 2, 3)]
+    store.commit_point(folder, store.requests_table(folder, None), seconds, whole)
+    told = [
+        {
+            "utc": f"2026-01-02T03:04:{second:02d}+00:00",
+            "t_mono_ns": second,
+            "name": name,
+            "labels": "{}",
+            "value": value,
+        }
+        for second in range(30)
+        for name, value in (("sglang:num_queue_reqs", second), ("sglang:num_running_reqs", 2), ("other", 9))
+    ]
+    store.write_parquet(folder / "server_metrics.parquet", told, SERVER_METRICS)
+    files = {"requests": "requests.parquet", "health": "health.parquet", "server_metrics": "server_metrics.parquet"}
+    return {**whole, "folder": str(folder), "files": files}
+
+
+def test_a_timeline_has_all_tokens_and_the_server_s_queue(tmp_path: Path) -> None:
+    """Two streams of known lengths; samples of the server are placed by the wall clock of the Point's begin."""
+    rows = [row(0, 0.0, chunk_ns=[int(n * 1e8) for n in range(1, 31)]), row(1, 1000.0)]
+    line = timeline.read(point_on_disk(tmp_path, rows, (0.5, 2.5)), "baseline", "concurrency 2")
+    assert sum(line.tokens_per_s) * line.step_s == pytest.approx(35)
+    assert max(line.in_flight) == 2
+    assert line.end_s == pytest.approx(3.05, abs=0.06)
+    assert line.window_s == (0.5, 2.5)
+    assert [value for _, value in line.queued] == [5, 6, 7, 8]
+    assert [round(moment) for moment, _ in line.queued] == [0, 1, 2, 3]
+    assert {value for _, value in line.running} == {2}
+    assert line.lag_ms[0] == (1.0, pytest.approx(0.1))
+
+
+def test_a_long_point_has_no_more_steps_than_a_short_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour, read seven rows at a time."""
+    monkeypatch.setattr("loadgen.dataset.ROWS_AT_ONCE", 7)
+    rows = [row(n, 36_000.0 * n) for n in range(100)]
+    line = timeline.read(point_on_disk(tmp_path, rows, None), "baseline", "concurrency 2")
+    assert len(line.tokens_per_s) <= timeline.STEPS_MAX
+    assert sum(line.tokens_per_s) * line.step_s == pytest.approx(500)
+    assert line.end_s == pytest.approx(3564.2, abs=line.step_s)
+
+
+def test_a_timeline_of_what_nobody_told(tmp_path: Path) -> None:
+    """No health, no server: what the requests say is shown, the rest is called not told."""
+    told = point_on_disk(tmp_path, [row(0)], None)
+    line = timeline.read({**told, "files": {"requests": "requests.parquet"}}, "baseline", "concurrency 1")
+    assert (line.running, line.queued, line.lag_ms) == ((), (), ())
+    assert "not told" in page.html(content(study(), timelines={"diverse": [line]}))
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three blocks on disk, with a launch.json for each start."""
+    root = write(tmp_path_factory.mktemp("page") / "a", study())
+    for folder in root.glob("*-*"):
+        name, block = folder.name.rsplit("-", 1)
+        conf = made(f"+variant={name}", "engine=sim", f"block={block}")
+        launch = {
+            "engine": "sim", "engine_version": "0.5.9", "simulated": True, "sim_speed": 10.0, "block": int(block),
+            "launch_id": folder.name, "started_at": f"2026-01-0{block}T10:00:00+00:00", "ready_s": 3.2,
+            "argv": ["python", "-m", "server.sim", "--port", f"3000{block}", "--variant-flag", name],
+            "env": {"EVIL": EVIL}, "config": asdict(conf), "git_commit": "c0ffee" * 6,
+            "server_info": {"tp_size": 8, "mode": name, "random_seed": block, "uptime": folder.name},
+            "provenance": {"cpu_model": "Abacus", "cpu_cores": 2, "gpus": []},
+        }  # fmt: skip
+        (folder / "launch.json").write_bytes(orjson.dumps(launch))
+    return root
+
+
+def test_the_command_writes_the_page(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Into the first folder, elsewhere, or nowhere; stdout stays what it was."""
+    code, out, err = told(capsys, tree, "--format", "csv")
+    assert code == 0
+    assert f"report: {tree / 'report.html'}" in err
+    assert "report" not in out
+    text = (tree / "report.html").read_text()
+    assert len(text) < PAGE_BYTES_MAX
+    told(capsys, tree, "--html", tmp_path / "there.html")
+    assert (tmp_path / "there.html").read_text() == text, "the same results give the same page"
+    (tree / "report.html").unlink()
+    _, _, err = told(capsys, tree, "--html", "none")
+    assert "report" not in err
+    assert not (tree / "report.html").exists()
+
+
+def test_a_page_that_cannot_be_written(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 5 with its path, after all else was said."""
+    (tmp_path / "file").write_text("")
+    code, out, err = told(capsys, tree, "--html", tmp_path / "file" / "page.html")
+    assert code == 5
+    assert "for throughput: run baseline" in out
+    assert str(tmp_path / "file" / "page.html") in err
+
+
+def test_the_origin_tells_starts_and_what_differs(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nine starts; flags and resolved arguments in which variants differ, and none that only starts differ in."""
+    told(capsys, tree)
+    text = (tree / "report.html").read_text()
+    assert "9 server starts behind these numbers" in text
+    assert "<code>--variant-flag</code>" in text
+    assert "<code>mode</code>" in text
+    for same in ("tp_size", "random_seed", "uptime", "--port"):
+        assert f"<code>{same}</code>" not in text
+    assert "Abacus, 2 cores" in text
+    assert "c0ffeec0ffee<" in text
+    assert text.count('"cpu_model"') == 1, "the same machine is told once"
+    assert "sglang.launch_server" in text, "the command is that of the engine which the simulator stands for"
+
+
+def test_many_variants_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty variants, eight levels, five blocks: below two megabytes."""
+    levels = (1, 2, 5, 10, 30, 70, 100, 250)
+    points = [
+        point(name, level, 90.0 + level, block=block, root="outputs/2026-01-01/10-00-00")
+        for name in ("baseline", *(f"variant_{n}" for n in range(19)))
+        for level in levels
+        for block in range(5)
+    ]
+    text = page.html(content(points))
+    assert len(text) < PAGE_BYTES_MAX
+
+
+def test_the_same_shape_for_other_programs(tree: Path) -> None:
+    """Whole distributions are the page's: they do not swell the JSON."""
+    found = compare.compare([tree])
+    assert "distributions" not in formats.as_json(found.contests, found.chosen)
+    rows: Mapping[Any, comparison.Row] = found.contests[0].rows
+    assert all(len(curve) <= 60 for one in rows.values() for curve in one.distributions.values())
+    assert set(STUDY) == {name for name, _ in rows}
+    assert plots.groups(found.contests[0])[0][0] == "concurrent streams"
