@@ -31,7 +31,7 @@ OUTLINES = {
 }
 MARKS = ("circle", *OUTLINES)
 GAP_MAX = 3.0  # between the marks of neighbours at the same level
-LETTER = 6.0  # mean width of one in the small text
+LETTER = 6.6  # mean width of one in the small text, wide ones counted in
 
 Place = tuple[float, float]
 
@@ -99,7 +99,7 @@ def svg(box: Box, title: str, told: str, marks: Iterable[Child]) -> Element:
     )
 
 
-def frame(box: Box, x_label: str, y_label: str) -> Iterable[Element]:
+def frame(box: Box, x_label: str, y_label: str | None) -> Iterable[Element]:
     """Grid, ticks and the names of both axes; that of y stands level, above its axis."""
     end = box.width - box.right
     for value, text in box.y.ticks:
@@ -111,8 +111,10 @@ def frame(box: Box, x_label: str, y_label: str) -> Iterable[Element]:
         yield tag("line", x1=x, x2=x, y1=box.floor, y2=box.floor + 4, class_="axis")
         yield tag("text", text, x=x, y=box.floor + 15, class_="tick", text_anchor="middle")
     yield tag("line", x1=box.left, x2=end, y1=box.floor, y2=box.floor, class_="axis")
-    yield tag("text", y_label, x=2.0, y=box.top - 12, class_="name")
-    yield tag("text", x_label, x=end, y=box.floor + 33, class_="name", text_anchor="end")
+    if y_label:
+        yield tag("text", y_label, x=2.0, y=box.top - 12, class_="name")
+    if x_label:
+        yield tag("text", x_label, x=end, y=box.floor + 33, class_="name", text_anchor="end")
 
 
 def line(places: Sequence[Place], look: Look, class_: str = "line") -> Element:
@@ -128,10 +130,16 @@ def steps(places: Sequence[Place], look: Look, class_: str = "line") -> Element:
     return tag("path", d="".join(parts), class_=f"{class_} {look.colour}", stroke_dasharray=look.dash)
 
 
-def whisker(x: float, low: float, high: float, look: Look, capped: bool = True) -> Element:
-    """An interval, upright; without caps it is a single run's."""
-    cap = f"M{x - 3:.1f} {low:.1f}h6M{x - 3:.1f} {high:.1f}h6" if capped else ""
-    return tag("path", d=f"M{x:.1f} {low:.1f}V{high:.1f}{cap}", class_=f"whisker {look.colour}")
+def whisker(box: Box, x: float, interval: Place, look: Look, capped: bool = True) -> Element:
+    """An interval, upright at the pixel `x`; an end that leaves the picture is an arrow, not a cap."""
+    drawn = f"M{x:.1f} {box.down(interval[0]):.1f}V{box.down(interval[1]):.1f}"
+    for limit, way in zip(interval, (-3, 3), strict=True):
+        y = box.down(limit)
+        if not box.y.low <= limit <= box.y.high:
+            drawn += f"M{x - 3:.1f} {y + way:.1f}L{x:.1f} {y:.1f}L{x + 3:.1f} {y + way:.1f}"
+        elif capped:
+            drawn += f"M{x - 3:.1f} {y:.1f}h6"
+    return tag("path", d=drawn, class_=f"whisker {look.colour}")
 
 
 def mark(place: Place, look: Look, told: str = "") -> Element:

@@ -51,8 +51,8 @@ def drawing(contest: Contest, some: Looks) -> Element | None:
     x = scales.linear([1.0, *(one for of in values.values() for several in of.values() for one in several)], zero=False)
     y = scales.Scale(-0.5, len(names) - 0.5, False, tuple((float(place), kind) for place, kind in enumerate(names)))
     left = min(150.0, 12 + chart.LETTER * max(map(len, names)))
-    box = Box(x, y, height=64.0 + ROW * len(names), left=left)
-    marks: list[Child] = [*chart.frame(box, "tokens a verify step", "")]
+    box = Box(x, y, height=46.0 + ROW * len(names), left=left, top=6.0)
+    marks: list[Child] = [*chart.frame(box, "tokens a verify step", None)]
     for number, (variant, of) in enumerate(values.items()):
         for place, kind in enumerate(names):
             if several := of.get(kind):

@@ -41,10 +41,10 @@ def flags(argv: Sequence[str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in PER_LAUNCH}
 
 
-def differences(starts: Sequence[Start]) -> Iterable[Element]:
+def differences(starts: Sequence[Start], order: Iterable[str]) -> Iterable[Element]:
     """Flags, environment and what the servers resolved these to, as far as variants differ in them."""
     first = {start.variant: start.launch for start in reversed(starts)}
-    names = list(dict.fromkeys(start.variant for start in starts))
+    names = [name for name in order if name in first]
     launches = [first[name] for name in names]
     asked = [{**flags(one.get("argv") or ()), **(one.get("env") or {})} for one in launches]
     resolved = [_resolved(one) for one in launches]
@@ -85,6 +85,21 @@ def _unlike(told: Sequence[Mapping[str, Any]], unsteady: set[str], bare: str) ->
 def _shown(value: Any, bare: str = "") -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return (text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]} …") or bare
+
+
+def summary(starts: Sequence[Start]) -> str:
+    """Machine, time and our version in one line."""
+    machines = dict.fromkeys(hardware(start.launch) for start in starts)
+    times = sorted(
+        str(start.launch["started_at"])[:16].replace("T", " ") for start in starts if "started_at" in start.launch
+    )
+    commits = dict.fromkeys(str(start.launch["git_commit"])[:12] for start in starts if start.launch.get("git_commit"))
+    parts = [
+        f"{many(len(starts), 'server start')} on {'; '.join(machines)}",
+        *([f"from {times[0]} to {times[-1]} UTC"] if times else []),
+        *([f"loadgen at {', '.join(commits)}"] if commits else []),
+    ]
+    return f"{', '.join(parts)}."
 
 
 def starts_table(starts: Sequence[Start]) -> Element:

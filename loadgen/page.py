@@ -69,7 +69,7 @@ def _body(content: Content, looks: Looks) -> Iterable[Element]:
         yield from _contest(contest, number, looks, content.timelines.get(contest.workload, ()))
     heading = tag("h2", "Points that do not count")
     yield tag("section", heading, sheets.not_valid(content.points, content.never), id="not-valid")
-    yield _origin(content.starts)
+    yield _origin(content.starts, looks)
 
 
 def _answer(content: Content) -> Element:
@@ -83,6 +83,7 @@ def _answer(content: Content) -> Element:
             parts.append(tag("p", tag("strong", f"{words.capitalize()}: "), said, class_="answer"))
         parts.append(tag("p", _weight(contest)))
     parts.append(tag("p", _counts(content)))
+    parts.append(tag("p", origin.summary(content.starts)) if content.starts else None)
     parts += (tag("p", tables.offered(one).plain) for one in content.offers)
     parts += _commands(content)
     return tag("section", *parts, id="answer")
@@ -92,8 +93,7 @@ def _weight(contest: Contest) -> str:
     """How much the number of blocks may carry."""
     blocks = len(contest.blocks)
     word = "a claim" if blocks >= paired.CLAIM_BLOCKS else "a look" if blocks >= paired.LOOK_BLOCKS else "a guess"
-    more = "" if blocks >= paired.CLAIM_BLOCKS else f"; {paired.LOOK_BLOCKS} are a look, {paired.CLAIM_BLOCKS} a claim"
-    return f"{many(blocks, 'block')}, a start of every server each: {word}{more}."
+    return f"{many(blocks, 'block')}, each a start of every server: {word}."
 
 
 def _counts(content: Content) -> Child:
@@ -119,9 +119,12 @@ def _commands(content: Content) -> Iterable[Element]:
 
 
 def _command(name: str, command: str) -> Element:
-    head = tag("h4", name)
+    """The line as it is typed; on the page it breaks between flags and not in them."""
+    first, *flags = command.split(" --")
+    words = [first, *((" ", tag("span", f"--{flag}")) for flag in flags)]
+    label = f"command of {name}"
     return tag(
-        "div", head, tag("pre", command, class_="command", tabindex="0", role="group", aria_label=f"command of {name}")
+        "div", tag("h4", name), tag("pre", *words, class_="command", tabindex="0", role="group", aria_label=label)
     )
 
 
@@ -158,8 +161,9 @@ def _contest(contest: Contest, number: int, looks: Looks, timelines: Sequence[Ti
 
 WHISKERS = (
     "Whiskers with caps are 95 % intervals across starts; without caps they speak of one run only and say nothing of "
-    "another start."
+    "another start. An arrow: the interval goes on."
 )
+STARRED = "* the interval speaks of the requests that were measured, all blocks' together, not of another start"
 RATIO_WORDS = "The grey band is the margin within which a difference counts as none; a vertical line is a crossover."
 TRADE_WORDS = "Up is more throughput, right is a faster stream; numbers at the marks are levels of load."
 
@@ -183,23 +187,22 @@ def _each_group(contest: Contest, draw: Any, caption: str) -> Iterable[Child]:
 
 
 RANGE_WORDS = "From the 10th to the 90th percentile of all blocks' requests; the mark is the median, the dash p99."
-SHARE_WORDS = "All requests of all blocks; the mark is the median."
 
 
 def _latency(contest: Contest, looks: Looks) -> Iterable[Child]:
-    for name in plots.LATENCIES:
-        drawn = [
-            _figure(plots.ranges(contest, name, axis, levels, looks), RANGE_WORDS)
-            for axis, levels in plots.groups(contest)
-        ]
-        whole = [_figure(plots.shares(contest, name, level, looks), SHARE_WORDS) for level in contest.levels]
-        if not any(one is not None for one in whole):
-            continue
-        called = plots.LATENCIES[name]
-        yield tag("h3", f"{called.capitalize()}")
-        yield tag("div", *drawn, class_="figures")
-        summary = tag("summary", f"Whole distributions of the {called}, level by level")
-        yield tag("details", summary, tag("div", *whole, class_="figures small"))
+    """Ranges side by side, and below them whole distributions, level by level."""
+    names = [name for name in plots.LATENCIES if any(row.distributions.get(name) for row in contest.rows.values())]
+    drawn = [
+        _figure(plots.ranges(contest, name, axis, levels, looks), RANGE_WORDS)
+        for axis, levels in plots.groups(contest)
+        for name in names
+    ]
+    yield tag("div", *drawn, class_="figures") if names else tag("p", "Not known.")
+    for name in names:
+        whole = [_figure(plots.shares(contest, name, level, looks), level.words) for level in contest.levels]
+        summary = tag("summary", f"Whole distributions of the {plots.LATENCIES[name]}, level by level")
+        words = tag("p", "All requests of all blocks: which share of them took no longer. The mark is the median.")
+        yield tag("details", summary, words, tag("div", *whole, class_="figures small"))
 
 
 def _timelines(contest: Contest, timelines: Sequence[Timeline], looks: Looks) -> Iterable[Child]:
@@ -233,17 +236,17 @@ def _tables(contest: Contest) -> Iterable[Child]:
     yield from sheets.latencies(contest)
     yield sheets.drift(contest)
     caveats = [line for row in contest.rows.values() for point in row.points for line in point.get("caveats") or ()]
-    lines = dict.fromkeys([*tables.notes(contest), *caveats])
+    lines = dict.fromkeys([STARRED, *tables.notes(contest), *caveats])
     yield tag("ul", (tag("li", line) for line in lines), class_="notes")
 
 
-def _origin(starts: Sequence[Start]) -> Element:
+def _origin(starts: Sequence[Start], names: Iterable[str]) -> Element:
     return tag(
         "section",
         tag("h2", "Where the numbers come from"),
         tag("p", "Every row of a table names its runs: the folders that hold each request's times."),
         origin.starts_table(starts),
-        *origin.differences(starts),
+        *origin.differences(starts, names),
         *origin.details(starts),
         id="origin",
     )

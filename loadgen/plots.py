@@ -22,6 +22,7 @@ LATENCIES = {
     "tpot_ms": "time per token",
 }
 MIDDLE = (0.1, 0.9)  # the part of the requests that a range shows
+BEYOND_MAX = 1.5  # an interval may reach so far beyond the outermost value; two blocks give some of a hundredfold
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
@@ -71,8 +72,11 @@ def _rows(contest: Contest, name: str, levels: Sequence[Level]) -> list[Row]:
     return [contest.rows[name, level] for level in levels if (name, level) in contest.rows]
 
 
-def _with_limits(values: Iterable[Estimate]) -> list[float]:
-    return [limit for value in values for limit in (value.value, *(value.interval or ()))]
+def _with_limits(values: Sequence[Estimate]) -> list[float]:
+    """What an axis has to hold: all values, and their intervals as far as these leave the values readable."""
+    low, high = (pick(value.value for value in values) for pick in (min, max))
+    limits = [limit for value in values for limit in value.interval or ()]
+    return [low, high, *(min(max(limit, low / BEYOND_MAX), high * BEYOND_MAX) for limit in limits)]
 
 
 def _series(
@@ -92,8 +96,7 @@ def _series(
     yield chart.line(spots, look)
     for (x, y), (row, value) in zip(spots, drawn, strict=True):
         if value.interval:
-            low, high = map(box.down, value.interval)
-            yield chart.whisker(x, low, high, look, value.scope == paired.ACROSS)
+            yield chart.whisker(box, x, value.interval, look, value.scope == paired.ACROSS)
         yield chart.mark((x, y), look, told(row, what, value))
 
 
@@ -119,23 +122,30 @@ def ratio(contest: Contest, axis: str, levels: Sequence[Level], some: Looks) -> 
     x, places = _axis(levels)
     edges = (1 - contest.margin, 1 + contest.margin)
     box = Box(x, scales.linear([*_with_limits(values), *edges], zero=False))
-    marks: list[Child] = [chart.level_band(box, *edges, "margin"), *chart.frame(box, axis, f"x {contest.baseline}")]
+    marks: list[Child] = [
+        chart.level_band(box, *edges, "margin"),
+        *chart.frame(box, axis, f"output tokens a second, times those of {contest.baseline}"),
+    ]
     one = box.down(1)
     marks.append(tag("line", x1=box.left, x2=box.width - box.right, y1=one, y2=one, class_="one"))
     for of in drawn.values():
         marks += _series(box, of, places, some, contest.variants, f"x {contest.baseline}")
     inside = list(places.values()) if x.log else [1.0]
+    texts = []
     for name, found in contest.crossovers.items():
         near = (edge for edge in found if min(inside) <= edge.between[0] and edge.between[1] <= max(inside))
-        marks += [part for edge in near for part in _crossing(box, edge, name, some[name])]
+        for edge in near:
+            marks.append(_crossing(box, edge, name, some[name]))
+            texts.append((_summit(box, edge), _where(edge), some[name]))
+    marks += chart.labels(box, texts)
     title = f"{contest.workload}: ratio to {contest.baseline} over {axis}"
     return chart.svg(box, title, _ratio_words(contest), marks)
 
 
-def _crossing(box: Box, one: Crossover, name: str, look: Look) -> Iterable[Element]:
+def _crossing(box: Box, one: Crossover, name: str, look: Look) -> Element:
     """Where a variant passes the baseline: its place with an interval, or only the levels between which it lies."""
     low, high = one.interval or one.between
-    yield tag(
+    return tag(
         "g",
         tag("title", f"{name} is {'better above' if one.rises else 'better below'} {advice.crossing(one)}"),
         chart.shade(box, low, high, f"between {look.colour}"),
@@ -143,9 +153,15 @@ def _crossing(box: Box, one: Crossover, name: str, look: Look) -> Iterable[Eleme
         if one.at
         else None,
     )
-    at = one.at or (one.between[0] * one.between[1]) ** 0.5
-    text = figure(one.at) if one.at else f"{one.between[0]:g}–{one.between[1]:g}"
-    yield tag("text", text, x=box.across(at), y=box.top - 3, class_=f"label {look.colour}", text_anchor="middle")
+
+
+def _summit(box: Box, one: Crossover) -> tuple[float, float]:
+    """The upper end of a crossover's line."""
+    return box.across(one.at or (one.between[0] * one.between[1]) ** 0.5), box.top + 18
+
+
+def _where(one: Crossover) -> str:
+    return figure(one.at) if one.at else f"{one.between[0]:g}–{one.between[1]:g}"
 
 
 def _ratio_words(contest: Contest) -> str:
@@ -206,9 +222,9 @@ def _upright(
 ) -> Iterable[Element]:
     look, (low, high, middle, *last) = some[row.variant], _range(row, name)
     x = box.across(places[row.level]) + chart.dodge(names.index(row.variant), len(names)) * 2
-    yield chart.whisker(x, box.down(low), box.down(high), look, capped=False)
-    for value in last:
-        yield tag("path", d=f"M{x - 4:.1f} {box.down(value):.1f}h8", class_=f"whisker {look.colour}")
+    yield chart.whisker(box, x, (low, high), look, capped=False)
+    for p99 in last:
+        yield tag("path", d=f"M{x - 4:.1f} {box.down(p99):.1f}h8", class_=f"whisker {look.colour}")
     median: Figure | None = row.times[name].get("p50") if name in row.times else None
     value = median.value if median else Estimate(middle, None, None, row.output.value.blocks)
     yield chart.mark((x, box.down(middle)), look, told(row, f"ms median {LATENCIES[name]}", value))

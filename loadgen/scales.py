@@ -59,7 +59,7 @@ def octaves(values: Iterable[float]) -> Scale:
     low, high = math.log2(known[0]), math.log2(known[-1])
     room = max(HALF_A_STEP * (high - low), 0.25)
     scale = Scale(2 ** (low - room), 2 ** (high + room), True, ())
-    return Scale(scale.low, scale.high, True, tuple(_apart(known, scale)))
+    return Scale(scale.low, scale.high, True, tuple(reversed(list(_apart(known, scale)))))
 
 
 def _apart(values: Sequence[float], scale: Scale) -> Iterable[tuple[float, str]]:

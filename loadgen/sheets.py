@@ -19,15 +19,28 @@ from loadgen.words import NOTHING, figure, many, percent
 
 LOG_CHARS_MAX = 4000  # of a failed server's log, its end
 # A sign before each word, so that it is not told by colour alone.
-SIGNS = {paired.BETTER: "▲", paired.WORSE: "▼", paired.SAME: "=", paired.UNDECIDED: "?", paired.TOO_FEW: "…"}
+SIGNS = {paired.BETTER: "▲", paired.WORSE: "▼", paired.SAME: "=", paired.UNDECIDED: "?", paired.TOO_FEW: "·"}
 TIMES = {**plots.LATENCIES, "e2e_ms": "time of a request"}
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Child]], named: int = 2) -> Element:
-    """A table with a caption; the first `named` cells of a row are its heading. It scrolls by itself where narrow."""
-    head = tag("tr", (tag("th", text, scope="col") for text in heads))
-    body = (tag("tr", (_cell(number, cell, named) for number, cell in enumerate(row))) for row in rows)
-    whole = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
+    """A table with a caption; the first `named` cells of a row are its heading. It scrolls by itself where narrow.
+
+    Columns in which no row has anything are left out; a rule stands where the first heading changes.
+    """
+    cells = [list(row) for row in rows]
+    shown = [place for place in range(len(heads)) if any(row[place] not in (NOTHING, "", None) for row in cells)]
+    head = tag("tr", (tag("th", heads[place], scope="col") for place in shown))
+    before = [None, *(row[0] for row in cells)]
+    body = (
+        tag(
+            "tr",
+            (_cell(place, row[place], named) for place in shown),
+            class_="new" if named > 1 and row[0] != last else None,
+        )
+        for row, last in zip(cells, before, strict=False)
+    )
+    whole = tag("table", tag("caption", tag("span", caption)), tag("thead", head), tag("tbody", *body))
     return tag("div", whole, class_="scroll", role="region", tabindex="0", aria_label=f"table: {caption}")
 
 
@@ -35,25 +48,27 @@ def _cell(number: int, cell: Child, named: int) -> Element:
     return tag("th", cell, scope="row") if number < named else tag("td", cell)
 
 
-def word(shown: Figure | None) -> Child:
-    """A figure's word with its sign."""
-    said = shown.word if shown else None
-    return tag("span", f"{SIGNS[said]} {said}", class_=f"word {said.split()[0]}") if said else ""
+def beside(shown: Figure | None) -> Child:
+    """A figure's ratio to the baseline, and its word with a sign."""
+    if shown is None or shown.ratio is None:
+        return NOTHING
+    said = shown.word or ""
+    word = tag("span", f"{SIGNS[said]} {said}", class_=f"word {said.split()[0]}") if said else None
+    return tag("span", tables.ratio(shown), " ", word)
 
 
 def throughput(contest: Contest) -> Element:
     """Output tokens a second, beside the baseline, with all that belongs to it."""
     heads = (
-        *("load", "variant", "output tok/s", f"x {contest.baseline}", "word", "tok/s of a stream"),
-        *(f"x {contest.baseline}", "word", "accept length", "failed", "requests", "runs"),
+        *("load", "variant", "output tok/s", f"x {contest.baseline}", "tok/s of a stream", f"x {contest.baseline}"),
+        *("accept length", "told by", "failed", "requests", "runs"),
     )
     rows = (
         [
             *(row.level.words, row.variant),
-            *(tables.spread(row.output.value), tables.ratio(row.output), word(row.output)),
-            tables.spread(row.stream.value) if row.stream else NOTHING,
-            *((tables.ratio(row.stream), word(row.stream)) if row.stream else (NOTHING, "")),
-            figure(row.accept_length) + (f" ({row.accept_source})" if row.accept_source else ""),
+            *(tables.spread(row.output.value), beside(row.output)),
+            *(tables.spread(row.stream.value) if row.stream else NOTHING, beside(row.stream)),
+            *(figure(row.accept_length), row.accept_source),
             *(percent(row.failed / row.requests if row.requests else None), figure(row.requests), runs(row)),
         ]
         for row in in_order(contest)
@@ -68,7 +83,7 @@ def runs(row: Row) -> Element:
         tag("li", f"block {block_name(block)}: {figure(value)} tok/s, ", tag("code", of[block]["folder"]))
         for block, value in row.output.by_block.items()
     ]
-    return tag("details", tag("summary", many(len(lines), "run")), tag("ul", *lines))
+    return tag("details", tag("summary", many(len(lines), "run")), tag("ul", *lines), class_="runs")
 
 
 def latencies(contest: Contest) -> Iterable[Element]:
@@ -82,7 +97,7 @@ def _latency(contest: Contest, name: str, called: str) -> Element:
     quantiles = ("p50", "p90", "p99")
     heads = ["load", "variant"]
     for quantile in quantiles:
-        heads += [f"{quantile}, ms", f"x {contest.baseline}", "word"]
+        heads += [f"{quantile}, ms", f"x {contest.baseline}"]
     rows = (
         [row.level.words, row.variant, *_quantiles(row, name, quantiles), _pooled(row, name), runs(row)]
         for row in in_order(contest)
@@ -94,9 +109,9 @@ def _quantiles(row: Row, name: str, quantiles: Sequence[str]) -> Iterable[Child]
     for quantile in quantiles:
         shown = row.times.get(name, {}).get(quantile)
         if shown is None:
-            yield from (NOTHING, NOTHING, "")
+            yield from (NOTHING, NOTHING)
         else:
-            yield from (tables.spread(shown.value), tables.ratio(shown), word(shown))
+            yield from (tables.spread(shown.value), beside(shown))
 
 
 def _pooled(row: Row, name: str) -> str:
@@ -155,7 +170,7 @@ def not_valid(points: Sequence[Point], never: Sequence[Mapping[str, Any]]) -> El
 
 def _bad(point: Point) -> list[Child]:
     status, reasons = point["verdict"]["status"], point["verdict"]["reasons"]
-    why = [_reason(reason) for reason in reasons] or [NOTHING]
+    why: Child = [_reason(reason) for reason in reasons] or NOTHING
     level = level_of(point["load"])
     workload = point.get("workload")
     return [status, point["variant"], f"{level}, {workload}", point.get("block"), why, tag("code", point["folder"])]

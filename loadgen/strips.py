@@ -52,7 +52,7 @@ def drawing(line: Timeline, look: Look, workload: str) -> Element:
         marks += [*_parts(box, line), *chart.frame(box, "seconds" if number == len(boxes) - 1 else "", name)]
     marks += [*_steps(boxes[0], line.in_flight, line, look), *_samples(boxes[0], line.running, look)]
     if line.queued:
-        marks += _samples(boxes[1], line.queued, look, "line")
+        marks += _samples(boxes[1], line.queued, look, "strip")
     else:
         middle = (boxes[1].left + 8, boxes[1].floor - 8)
         marks.append(tag("text", "not told", x=middle[0], y=middle[1], class_="tick"))
@@ -64,7 +64,7 @@ def drawing(line: Timeline, look: Look, workload: str) -> Element:
 def _box(x: scales.Scale, number: int, values: Sequence[float]) -> Box:
     top = FIRST + number * (STRIP + APART + 8)
     shown = x if number == 2 else replace(x, ticks=tuple((value, "") for value, _ in x.ticks))
-    y = scales.linear([*values, 1.0])
+    y = scales.linear([*values, 2.0])
     y = replace(y, ticks=y.ticks[:: 2 if len(y.ticks) > 4 else 1])
     return Box(shown, y, height=HEIGHT, top=top, bottom=HEIGHT - top - STRIP)
 

@@ -17,7 +17,7 @@ from loadgen.strips import Samples, Timeline
 
 FINE_NS = 50_000_000
 FINE_MAX = 24 * 3600 * 20  # a day of them; what comes later is put in the last one
-STEPS_MAX = 160  # as many as a phone's width can show
+STEPS_MAX = 70  # a verify step of many streams must not look like a pause
 SAMPLES_MAX = 240
 ROWS = ("outcome", "token_source", "output_tokens", "chunk_ns", "chunk_tokens", "sent_ns", "done_ns")
 

@@ -1,4 +1,4 @@
-"""report.html in a browser: opened from the disk, at a desk and on a phone, by day and by night, by keyboard, printed."""
+"""report.html in a browser, from the disk: at a desk and on a phone, by day and by night, by keyboard, printed."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -24,17 +24,18 @@ BAD_TEXTS = """
   const outside = boxes.filter(([, box]) => box.left < frame.left - 2 || box.right > frame.right + 2)
     .map(([words]) => 'outside: ' + words);
   const upon = boxes.flatMap(([words, one], place) => boxes.slice(place + 1).filter(([, other]) =>
-    one.left < other.right - 1 && other.left < one.right - 1 && one.top < other.bottom - 3 && other.top < one.bottom - 3)
+    one.left < other.right - 1 && other.left < one.right - 1 &&
+    one.top < other.bottom - 3 && other.top < one.bottom - 3)
     .map(([others]) => words + ' upon ' + others));
   return [...outside, ...upon].map(said => svg.querySelector('title').textContent + ': ' + said);
 })
 """
 
 
-@pytest.fixture
-def page(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a made-up study, as the command writes it."""
-    root = write(tmp_path / "runs", study())
+    root = write(tmp_path_factory.mktemp("seen") / "runs", study())
     assert compare.main([str(root)]) == 0
     return root / "report.html"
 
@@ -63,7 +64,7 @@ async def test_a_page_from_the_disk(page: Path, tab: Tab) -> None:
 
 
 async def test_by_keyboard(page: Path, tab: Tab) -> None:
-    """The first stop leads to the answer; commands, tables and details can be reached, opened and seen to have focus."""
+    """The first stop leads to the answer; what can be opened is reached, seen to have focus, and opens."""
     await tab.see(page, 1280)
     stops = []
     for _ in range(60):
