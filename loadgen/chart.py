@@ -109,7 +109,8 @@ def frame(box: Box, x_label: str, y_label: str | None) -> Iterable[Element]:
     for value, text in box.x.ticks:
         x = box.across(value)
         yield tag("line", x1=x, x2=x, y1=box.floor, y2=box.floor + 4, class_="axis")
-        yield tag("text", text, x=x, y=box.floor + 15, class_="tick", text_anchor="middle")
+        beyond = x + LETTER * len(text) / 2 > box.width
+        yield tag("text", text, x=x, y=box.floor + 15, class_="tick", text_anchor="end" if beyond else "middle")
     yield tag("line", x1=box.left, x2=end, y1=box.floor, y2=box.floor, class_="axis")
     if y_label:
         yield tag("text", y_label, x=2.0, y=box.top - 12, class_="name")
@@ -173,7 +174,7 @@ def labels(box: Box, wanted: Iterable[tuple[Place, str, Look]]) -> Iterable[Elem
     """A short text beside each place, above, below, right or left of it; none where every one would hide another."""
     taken: list[tuple[float, float, float, float]] = []
     for (x, y), text, look in wanted:
-        half = LETTER * len(text) / 2
+        half = LETTER * len(text) / 2 + 1
         for dx, dy in ((0, -8), (0, 15), (half + 8, 3.5), (-half - 8, 3.5)):
             spot = (x + dx - half, y + dy - 9, x + dx + half, y + dy + 1)
             inside = spot[0] >= box.left and spot[2] <= box.width and spot[1] >= 0 and spot[3] <= box.floor

@@ -32,14 +32,25 @@ def accepted(contest: Contest) -> dict[str, dict[str, list[float]]]:
 
 def source(contest: Contest) -> str:
     """By what each variant's lengths were told."""
-    by_source: dict[str, dict[str, None]] = {}
+    return (
+        "; ".join(f"{', '.join(names)}: {SOURCES.get(name, name)}" for name, names in _sources(contest).items()) + "."
+    )
+
+
+def _sources(contest: Contest) -> dict[str, dict[str, None]]:
+    """By source the variants."""
+    found: dict[str, dict[str, None]] = {}
     for row in contest.rows.values():
         for point in row.points:
             for told in (point["summary"].get("by_kind") or {}).values():
                 if told.get("accept_length") is not None:
-                    by_source.setdefault(str(told.get("accept_source")), {})[row.variant] = None
-    parts = [f"{', '.join(names)}: {SOURCES.get(name, name)}" for name, names in by_source.items()]
-    return f"{'; '.join(parts)}."
+                    found.setdefault(str(told.get("accept_source")), {})[row.variant] = None
+    return found
+
+
+def _unit(contest: Contest) -> str:
+    stands_in = "tokens_per_chunk" in _sources(contest)
+    return "tokens a verify step, or an event" if stands_in else "tokens a verify step"
 
 
 def drawing(contest: Contest, some: Looks) -> Element | None:
@@ -52,7 +63,7 @@ def drawing(contest: Contest, some: Looks) -> Element | None:
     y = scales.Scale(-0.5, len(names) - 0.5, False, tuple((float(place), kind) for place, kind in enumerate(names)))
     left = min(150.0, 12 + chart.LETTER * max(map(len, names)))
     box = Box(x, y, height=46.0 + ROW * len(names), left=left, top=6.0)
-    marks: list[Child] = [*chart.frame(box, "tokens a verify step", None)]
+    marks: list[Child] = [*chart.frame(box, _unit(contest), None)]
     for number, (variant, of) in enumerate(values.items()):
         for place, kind in enumerate(names):
             if several := of.get(kind):

@@ -106,7 +106,7 @@ def starts_table(starts: Sequence[Start]) -> Element:
     """Every start, one a row."""
     heads = ("variant", "block", "engine", "hardware", "started", "ready after", "our commit", "kept in")
     rows = ([start.variant, *_start(start.launch), tag("code", start.folder)] for start in starts)
-    return table(f"{many(len(starts), 'server start')} behind these numbers", heads, rows)
+    return table(f"{many(len(starts), 'server start')} behind these numbers", heads, rows, named=1)
 
 
 def _start(launch: Mapping[str, Any]) -> list[Child]:

@@ -90,10 +90,11 @@ def _answer(content: Content) -> Element:
 
 
 def _weight(contest: Contest) -> str:
-    """How much the number of blocks may carry."""
-    blocks = len(contest.blocks)
-    word = "a claim" if blocks >= paired.CLAIM_BLOCKS else "a look" if blocks >= paired.LOOK_BLOCKS else "a guess"
-    return f"{many(blocks, 'block')}, each a start of every server: {word}."
+    """How much the number of blocks may carry; the level with the fewest decides."""
+    blocks, fewest = len(contest.blocks), min(row.output.value.blocks for row in contest.rows.values())
+    word = "a claim" if fewest >= paired.CLAIM_BLOCKS else "a look" if fewest >= paired.LOOK_BLOCKS else "a guess"
+    some = f", {fewest} of them VALID in some rows" if fewest < blocks else ""
+    return f"{many(blocks, 'block')}, each a start of every server{some}: {word}."
 
 
 def _counts(content: Content) -> Child:
@@ -177,8 +178,12 @@ def _throughput(contest: Contest, looks: Looks) -> Iterable[Child]:
     yield sheets.crossovers(contest)
 
 
-def _figure(drawing: Element | None, caption: str) -> Element | None:
-    return None if drawing is None else tag("figure", drawing, tag("figcaption", caption))
+def _figure(drawing: Element | None, caption: str, heading: str | None = None) -> Element | None:
+    """A drawing with its caption below it; a heading, where several drawings look alike, stands above."""
+    if drawing is None:
+        return None
+    told = tag("figcaption", tag("strong", heading), f" {caption}") if heading else tag("figcaption", caption)
+    return tag("figure", *((told, drawing) if heading else (drawing, told)))
 
 
 def _each_group(contest: Contest, draw: Any, caption: str) -> Iterable[Child]:
@@ -199,7 +204,7 @@ def _latency(contest: Contest, looks: Looks) -> Iterable[Child]:
     ]
     yield tag("div", *drawn, class_="figures") if names else tag("p", "Not known.")
     for name in names:
-        whole = [_figure(plots.shares(contest, name, level, looks), level.words) for level in contest.levels]
+        whole = [_figure(plots.shares(contest, name, level, looks), "", level.words) for level in contest.levels]
         summary = tag("summary", f"Whole distributions of the {plots.LATENCIES[name]}, level by level")
         words = tag("p", "All requests of all blocks: which share of them took no longer. The mark is the median.")
         yield tag("details", summary, words, tag("div", *whole, class_="figures small"))
@@ -215,7 +220,11 @@ def _timelines(contest: Contest, timelines: Sequence[Timeline], looks: Looks) ->
         "the window and after it. The server's own figures are placed by the wall clocks of both machines.",
     )
     drawn = (
-        _figure(strips.drawing(line, looks[line.variant], contest.workload), strips.in_words(line))
+        _figure(
+            strips.drawing(line, looks[line.variant], contest.workload),
+            strips.in_words(line),
+            f"{line.variant} at {line.level}:",
+        )
         for line in timelines
     )
     yield tag("div", *drawn, class_="figures")

@@ -30,21 +30,20 @@ class Scale:
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
-def linear(values: Iterable[float], zero: bool = True) -> Scale:
+def linear(values: Iterable[float], zero: bool = True, ticks_max: int = TICKS_MAX) -> Scale:
     """Round ticks around the values, from 0 unless told otherwise."""
     known = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     low, high = min([0.0, *known] if zero else known), max(known)
     if high <= low:
         low, high = (0.0, high or 1.0) if zero else (low - 0.5, low + 0.5)
-    step = _step(high - low)
+    step = _step((high - low) / (ticks_max - 1))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = tuple((place * step, _text(place * step)) for place in range(first, last + 1))
     return Scale(first * step, last * step, False, ticks)
 
 
-def _step(span: float) -> float:
-    """The smallest of 1, 2, 2.5, 5 times a power of ten that needs no more than TICKS_MAX ticks."""
-    raw = span / (TICKS_MAX - 1)
+def _step(raw: float) -> float:
+    """The smallest of 1, 2, 2.5, 5 times a power of ten that is no less."""
     power = 10.0 ** math.floor(math.log10(raw))
     return next(power * step for step in STEPS if power * step >= raw * (1 - 1e-9))
 

@@ -79,11 +79,18 @@ def throughput(contest: Contest) -> Element:
 def runs(row: Row) -> Element:
     """Where a row's numbers come from: each block's own value and the folder of its Point."""
     of = dict(zip(row.output.by_block, row.points, strict=True))
+    several = len({block.root for block in of}) > 1
     lines = [
-        tag("li", f"block {block_name(block)}: {figure(value)} tok/s, ", tag("code", of[block]["folder"]))
+        tag(
+            "li", f"block {block_name(block) if several else block.number}: {figure(value)} tok/s, ", _folder(of[block])
+        )
         for block, value in row.output.by_block.items()
     ]
     return tag("details", tag("summary", many(len(lines), "run")), tag("ul", *lines), class_="runs")
+
+
+def _folder(point: Point) -> Element:
+    return tag("code", point["folder"])
 
 
 def latencies(contest: Contest) -> Iterable[Element]:
@@ -173,7 +180,7 @@ def _bad(point: Point) -> list[Child]:
     why: Child = [_reason(reason) for reason in reasons] or NOTHING
     level = level_of(point["load"])
     workload = point.get("workload")
-    return [status, point["variant"], f"{level}, {workload}", point.get("block"), why, tag("code", point["folder"])]
+    return [status, point["variant"], f"{level}, {workload}", point.get("block"), why, _folder(point)]
 
 
 def _reason(reason: Mapping[str, Any]) -> Element:

@@ -49,7 +49,8 @@ def drawing(line: Timeline, look: Look, workload: str) -> Element:
     marks: list[Child] = []
     names = ("requests in flight (thin: running at the server)", "queued at the server", "output tokens a second")
     for number, (box, name) in enumerate(zip(boxes, names, strict=True)):
-        marks += [*_parts(box, line), *chart.frame(box, "seconds" if number == len(boxes) - 1 else "", name)]
+        marks += [*_shades(box, line), *chart.frame(box, "seconds" if number == len(boxes) - 1 else "", name)]
+    marks += _parts(boxes[0], line)
     marks += [*_steps(boxes[0], line.in_flight, line, look), *_samples(boxes[0], line.running, look)]
     if line.queued:
         marks += _samples(boxes[1], line.queued, look, "strip")
@@ -64,9 +65,7 @@ def drawing(line: Timeline, look: Look, workload: str) -> Element:
 def _box(x: scales.Scale, number: int, values: Sequence[float]) -> Box:
     top = FIRST + number * (STRIP + APART + 8)
     shown = x if number == 2 else replace(x, ticks=tuple((value, "") for value, _ in x.ticks))
-    y = scales.linear([*values, 2.0])
-    y = replace(y, ticks=y.ticks[:: 2 if len(y.ticks) > 4 else 1])
-    return Box(shown, y, height=HEIGHT, top=top, bottom=HEIGHT - top - STRIP)
+    return Box(shown, scales.linear([*values, 2.0], ticks_max=4), height=HEIGHT, top=top, bottom=HEIGHT - top - STRIP)
 
 
 def _heights(line: Timeline) -> tuple[list[float], list[float], list[float]]:
@@ -74,18 +73,23 @@ def _heights(line: Timeline) -> tuple[list[float], list[float], list[float]]:
     return [*line.in_flight, *told], [value for _, value in line.queued], list(line.tokens_per_s)
 
 
-def _parts(box: Box, line: Timeline) -> Iterable[Element]:
-    """What does not count is shaded and named; the window stays clear."""
-    if line.window_s is None:
-        return
-    start, end = line.window_s
+def _shades(box: Box, line: Timeline) -> Iterable[Element]:
+    """What does not count is shaded; the window stays clear."""
+    start, end = line.window_s or (0.0, line.end_s)
     for low, high in ((0.0, start), (end, line.end_s)):
         if high > low:
             yield chart.shade(box, low, high, "outside")
+
+
+def _parts(box: Box, line: Timeline) -> Iterable[Element]:
+    """The names of the parts, as far as they have room."""
+    if line.window_s is None:
+        return
+    start, end = line.window_s
     for low, high, name in ((0.0, start, "ramp"), (start, end, "window"), (end, line.end_s, "drain")):
         middle = (box.across(low) + box.across(high)) / 2
         if box.across(high) - box.across(low) > chart.LETTER * len(name):
-            yield tag("text", name, x=middle, y=box.top + 9, class_="part", text_anchor="middle")
+            yield tag("text", name, x=middle, y=box.floor - 5, class_="part", text_anchor="middle")
 
 
 def _steps(box: Box, values: Sequence[float], line: Timeline, look: Look) -> Iterable[Element]:
@@ -102,14 +106,13 @@ def _samples(box: Box, samples: Samples, look: Look, class_: str = "thin") -> It
 
 
 def in_words(line: Timeline) -> str:
-    """A timeline's highest and mean values, and the run that it is of."""
-    mean = sum(line.tokens_per_s) / max(len(line.tokens_per_s), 1)
+    """A timeline's highest values, and the run that it is of."""
     window = f"window {line.window_s[0]:.1f} to {line.window_s[1]:.1f} s" if line.window_s else "whole run, no window"
     parts = [
-        f"{line.variant} at {line.level}, {line.end_s:.1f} s, {window}",
+        f"{line.end_s:.1f} s, {window}",
         f"at most {figure(max(line.in_flight, default=0.0))} requests in flight",
         f"at most {figure(max(value for _, value in line.queued))} queued" if line.queued else "queue not told",
-        f"{figure(mean)} tokens a second on average",
+        f"at most {figure(max(line.tokens_per_s, default=0.0))} tokens a second over {line.step_s:g} s",
         *([f"client's loop lag at most {figure(max(value for _, value in line.lag_ms))} ms"] if line.lag_ms else []),
     ]
     return f"{'; '.join(parts)}; from {line.folder}"
