@@ -199,6 +199,8 @@ def _range(one: Choice, chosen: Sequence[Choice]) -> str:
         if last
         else f"up to {one.high.words}"
         if first
+        else f"at {one.low.words}"
+        if one.low == one.high
         else f"{one.low.words} to {one.high.words}"
     )
     edge = f", crossing at {crossing(one.boundary)}" if one.boundary else ""

@@ -5,12 +5,12 @@ own, so that nothing is told by colour alone. Knows nothing of variants. A figur
 phone: there its letters have their own size, on a wider page they are larger.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from xml.etree.ElementTree import Element
 
-from loadgen.markup import Child, tag
+from loadgen.markup import Child, key, tag
 from loadgen.scales import Scale
 
 WIDTH, HEIGHT = 400.0, 270.0
@@ -44,13 +44,13 @@ class Look:
 
     @property
     def colour(self) -> str:
-        """Its class."""
-        return f"c{self.number % COLOURS}"
+        """Its class; the first one's is nobody else's."""
+        return f"c{1 + (self.number - 1) % (COLOURS - 1) if self.number else 0}"
 
     @property
     def mark(self) -> str:
-        """Its shape; after all colours the same colour comes with another shape."""
-        return MARKS[(self.number + self.number // COLOURS) % len(MARKS)]
+        """Its shape; when a colour comes again, it is with another shape."""
+        return MARKS[self.number % len(MARKS)]
 
     @property
     def dash(self) -> str | None:
@@ -87,15 +87,15 @@ class Box:
 
 def svg(box: Box, title: str, told: str, marks: Iterable[Child]) -> Element:
     """The drawing. `title` must be the page's only one of its words; `told` is for who cannot see it."""
-    key = "f-" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    name = f"figure-{key(title)}"
     return tag(
         "svg",
-        tag("title", title, id=f"{key}-title"),
-        tag("desc", told, id=f"{key}-desc"),
+        tag("title", title, id=f"{name}-title"),
+        tag("desc", told, id=f"{name}-desc"),
         *marks,
         viewBox=f"0 0 {box.width:g} {box.height:g}",
         role="img",
-        aria_labelledby=f"{key}-title {key}-desc",
+        aria_labelledby=f"{name}-title {name}-desc",
     )
 
 
@@ -189,9 +189,18 @@ def _meet(one: tuple[float, float, float, float], other: tuple[float, float, flo
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def dodge(number: int, count: int) -> float:
-    """How far beside its level's place a variant stands, so that whiskers do not hide each other."""
-    return (number - (count - 1) / 2) * min(GAP_MAX, 18 / max(count, 1))
+def dodge(number: int, count: int, room: float, gap_max: float = GAP_MAX) -> float:
+    """How far beside its level's place the one of `count` stands: whiskers must not hide each other.
+
+    `room` is the distance to the nearest other level in pixels, of which half is used.
+    """
+    return (number - (count - 1) / 2) * min(gap_max, room / 2 / count)
+
+
+def nearest(places: Iterable[float]) -> float:
+    """The smallest distance between two of these places; a wide one where there is no second."""
+    ordered = sorted(places)
+    return min((after - before for before, after in pairwise(ordered)), default=WIDTH)
 
 
 def legend(looks: Iterable[tuple[str, Look]]) -> Element:

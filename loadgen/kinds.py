@@ -67,7 +67,7 @@ def drawing(contest: Contest, some: Looks) -> Element | None:
     for number, (variant, of) in enumerate(values.items()):
         for place, kind in enumerate(names):
             if several := of.get(kind):
-                beside = 2 * chart.dodge(number, len(values))
+                beside = chart.dodge(number, len(values), ROW * 1.6, 2 * chart.GAP_MAX)
                 marks += _kind(box, several, place, beside, f"{variant}, {kind}", some[variant])
     title = f"{contest.workload}: accept length by kind of prompt"
     return chart.svg(box, title, "A mark at the mean over levels. All figures stand in the table below.", marks)

@@ -6,6 +6,7 @@ what a page may fetch: nothing.
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element, tostring
@@ -54,6 +55,11 @@ def _add_text(found: Element, text: str) -> None:
         found[-1].tail = (found[-1].tail or "") + text
     else:
         found.text = (found.text or "") + text
+
+
+def key(text: str) -> str:
+    """A text as what an id may be."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def page(title: str, style: str, script: str, body: Iterable[Child]) -> str:

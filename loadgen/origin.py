@@ -115,9 +115,9 @@ def _start(launch: Mapping[str, Any]) -> list[Child]:
     if launch.get("simulated"):
         engine += f", SIMULATED x{launch.get('sim_speed') or 1:g}"
     commit = launch.get("git_commit")
-    started = str(launch.get("started_at") or NOTHING)[:19].replace("T", " ")
+    started = f"{str(launch['started_at'])[:19].replace('T', ' ')} UTC" if launch.get("started_at") else NOTHING
     return [
-        *(launch.get("block"), engine, hardware(launch), f"{started} UTC"),
+        *(launch.get("block"), engine, hardware(launch), started),
         f"{ready:.1f} s" if isinstance(ready, int | float) else NOTHING,
         tag("code", str(commit)[:12]) if commit else NOTHING,
     ]
@@ -131,7 +131,7 @@ def hardware(launch: Mapping[str, Any]) -> str:
         driver = f", driver {told['driver']}" if told.get("driver") else ""
         return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) + driver
     cores = told.get("cpu_cores")
-    return f"{told.get('cpu_model') or 'unknown processor'}" + (f", {many(cores, 'core')}" if cores else "")
+    return f"{told.get('cpu_model') or 'an unknown machine'}" + (f", {many(cores, 'core')}" if cores else "")
 
 
 def details(starts: Sequence[Start]) -> Iterable[Element]:

@@ -5,6 +5,7 @@ drawings are `plots` and `strips`, tables `sheets` and `origin`, how it looks lo
 """
 
 import importlib.resources
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,13 +81,21 @@ def _answer(content: Content) -> Element:
         parts += [tag("p", tag("strong", line), class_="simulated") for line in tables.speeds(contest)]
         for goal, words in tables.GOAL_WORDS.items():
             said = advice.sentence(contest, content.chosen[contest.workload, goal])
-            parts.append(tag("p", tag("strong", f"{words.capitalize()}: "), said, class_="answer"))
+            names = [one.variant for one in content.chosen[contest.workload, goal]]
+            parts.append(tag("p", tag("strong", f"{words.capitalize()}: "), _marked(said, names), class_="answer"))
         parts.append(tag("p", _weight(contest)))
     parts.append(tag("p", _counts(content)))
     parts.append(tag("p", origin.summary(content.starts)) if content.starts else None)
     parts += (tag("p", tables.offered(one).plain) for one in content.offers)
     parts += _commands(content)
     return tag("section", *parts, id="answer")
+
+
+def _marked(said: str, names: Iterable[str]) -> list[Child]:
+    """A sentence with the names in it in bold."""
+    known = sorted(set(names), key=len, reverse=True)
+    parts = re.split(f"({'|'.join(map(re.escape, known))})", said) if known else [said]
+    return [tag("strong", part) if part in known else part for part in parts]
 
 
 def _weight(contest: Contest) -> str:

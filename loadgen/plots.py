@@ -21,6 +21,7 @@ LATENCIES = {
     "ttft_planned_ms": "time to first token since planned",
     "tpot_ms": "time per token",
 }
+NAMED_MAX = 4  # variants whose levels are all named; of more only the outermost
 MIDDLE = (0.1, 0.9)  # the part of the requests that a range shows
 BEYOND_MAX = 1.5  # an interval may reach so far beyond the outermost value; two blocks give some of a hundredfold
 
@@ -50,8 +51,13 @@ def _axis(levels: Sequence[Level]) -> tuple[scales.Scale, dict[Level, float]]:
 def told(row: Row, what: str, value: Estimate) -> str:
     """What the pointer is told of one mark: its numbers and the runs that they come from."""
     spread = f" [{figure(value.interval[0])}, {figure(value.interval[1])}] {value.scope}" if value.interval else ""
-    runs = ", ".join(str(point["folder"]) for point in row.points)
-    return f"{row.variant} at {row.level.words}: {figure(value.value)}{spread} {what}; from {runs}"
+    return f"{row.variant} at {row.level.words}: {figure(value.value)}{spread} {what}; {_runs(row)}"
+
+
+def _runs(row: Row) -> str:
+    """The first run of a row, and how many more there are; the tables have them all."""
+    more = f" and {len(row.points) - 1} more" if len(row.points) > 1 else ""
+    return f"from {row.points[0]['folder']}{more}"
 
 
 def throughput(contest: Contest, axis: str, levels: Sequence[Level], some: Looks) -> Element:
@@ -91,7 +97,8 @@ def _series(
     if not drawn:
         return
     look = some[drawn[0][0].variant]
-    beside = chart.dodge(names.index(drawn[0][0].variant), len(names))
+    room = chart.nearest(map(box.across, places.values()))
+    beside = chart.dodge(names.index(drawn[0][0].variant), len(names), room)
     spots = [(box.across(places[row.level]) + beside, box.down(value.value)) for row, value in drawn]
     yield chart.line(spots, look)
     for (x, y), (row, value) in zip(spots, drawn, strict=True):
@@ -189,10 +196,12 @@ def trade(contest: Contest, levels: Sequence[Level], some: Looks) -> Element | N
         for spot, row in zip(spots, of, strict=True):
             speed = f"tok/s, {figure(row.stream.value.value if row.stream else None)} tok/s of one stream"
             marks.append(chart.mark(spot, some[name], told(row, speed, row.output.value)))
-            texts.append((spot, f"{place_of(row.level):g}" if place_of(row.level) else row.level.words, some[name]))
+            if len(rows) <= NAMED_MAX or row in (of[0], of[-1]):
+                level = f"{place_of(row.level):g}" if place_of(row.level) else row.level.words
+                texts.append((spot, level, some[name]))
     marks += chart.labels(box, texts)
     title = f"{contest.workload}: throughput against the speed of one stream"
-    said = "Each variant's levels joined, labelled by level: up is more throughput, right is a faster stream."
+    said = "Each variant's levels joined: up is more throughput, right is a faster stream."
     return chart.svg(box, title, f"{said} All figures stand in the tables below.", marks)
 
 
@@ -221,7 +230,8 @@ def _upright(
     box: Box, row: Row, name: str, places: Mapping[Level, float], names: Sequence[str], some: Looks
 ) -> Iterable[Element]:
     look, (low, high, middle, *last) = some[row.variant], _range(row, name)
-    x = box.across(places[row.level]) + chart.dodge(names.index(row.variant), len(names)) * 2
+    room = 1.6 * chart.nearest(map(box.across, places.values()))  # nothing joins them: they may stand further apart
+    x = box.across(places[row.level]) + chart.dodge(names.index(row.variant), len(names), room, 2 * chart.GAP_MAX)
     yield chart.whisker(box, x, (low, high), look, capped=False)
     for p99 in last:
         yield tag("path", d=f"M{x - 4:.1f} {box.down(p99):.1f}h8", class_=f"whisker {look.colour}")
@@ -258,7 +268,5 @@ def _rows_at(contest: Contest, level: Level) -> list[Row]:
 
 
 def _median_told(row: Row, name: str) -> str:
-    runs = ", ".join(str(point["folder"]) for point in row.points)
-    return (
-        f"{row.variant} at {row.level.words}: median {figure(curves.at(row.distributions[name], 0.5))} ms; from {runs}"
-    )
+    middle = figure(curves.at(row.distributions[name], 0.5))
+    return f"{row.variant} at {row.level.words}: median {middle} ms; {_runs(row)}"

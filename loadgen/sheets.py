@@ -11,7 +11,7 @@ from loadgen import advice, kinds, paired, plots, tables
 from loadgen.comparison import Contest, Figure, Row
 from loadgen.formats import block_name, in_order
 from loadgen.margin import in_words as reason_in_words
-from loadgen.markup import Child, tag
+from loadgen.markup import Child, key, tag
 from loadgen.pairing import Point
 from loadgen.report import level_of
 from loadgen.verdict import VALID
@@ -69,14 +69,14 @@ def throughput(contest: Contest) -> Element:
             *(tables.spread(row.output.value), beside(row.output)),
             *(tables.spread(row.stream.value) if row.stream else NOTHING, beside(row.stream)),
             *(figure(row.accept_length), row.accept_source),
-            *(percent(row.failed / row.requests if row.requests else None), figure(row.requests), runs(row)),
+            *(percent(row.failed / row.requests if row.requests else None), figure(row.requests), runs(contest, row)),
         ]
         for row in in_order(contest)
     )
     return table(f"Throughput, {contest.workload}: geometric means over blocks", heads, rows)
 
 
-def runs(row: Row) -> Element:
+def runs(contest: Contest, row: Row) -> Element:
     """Where a row's numbers come from: each block's own value and the folder of its Point."""
     of = dict(zip(row.output.by_block, row.points, strict=True))
     several = len({block.root for block in of}) > 1
@@ -86,7 +86,13 @@ def runs(row: Row) -> Element:
         )
         for block, value in row.output.by_block.items()
     ]
-    return tag("details", tag("summary", many(len(lines), "run")), tag("ul", *lines), class_="runs")
+    return tag(
+        "details", tag("summary", many(len(lines), "run")), tag("ul", *lines), class_="runs", id=_runs_key(contest, row)
+    )
+
+
+def _runs_key(contest: Contest, row: Row) -> str:
+    return f"runs-{key(f'{contest.workload} {row.variant} {row.level.words} {row.level.requests or str()}')}"
 
 
 def _folder(point: Point) -> Element:
@@ -106,10 +112,15 @@ def _latency(contest: Contest, name: str, called: str) -> Element:
     for quantile in quantiles:
         heads += [f"{quantile}, ms", f"x {contest.baseline}"]
     rows = (
-        [row.level.words, row.variant, *_quantiles(row, name, quantiles), _pooled(row, name), runs(row)]
+        [row.level.words, row.variant, *_quantiles(row, name, quantiles), _pooled(row, name), _same(contest, row)]
         for row in in_order(contest)
     )
     return table(f"{called.capitalize()}, {contest.workload}: all blocks' requests", [*heads, "of", "runs"], rows)
+
+
+def _same(contest: Contest, row: Row) -> Element:
+    """The way to the runs of the same row above: they are the same."""
+    return tag("a", many(len(row.points), "run"), href=f"#{_runs_key(contest, row)}")
 
 
 def _quantiles(row: Row, name: str, quantiles: Sequence[str]) -> Iterable[Child]:
