@@ -83,10 +83,13 @@ def point_files(roots: Path | Sequence[Path]) -> list[Path]:
 
 
 def request_batches(path: Path, names: Sequence[str]) -> Iterator[pa.Table]:
-    """The named columns of one Point's requests, in parts that fit into any memory."""
-    with reported(path, "read"), pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(names)):
-            yield pa.Table.from_batches([batch])
+    """The named columns of a Point's rows, in parts that fit into any memory. Raises StorageError for a broken file."""
+    try:
+        with reported(path, "read"), pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(names)):
+                yield pa.Table.from_batches([batch])
+    except pa.ArrowInvalid as error:
+        raise StorageError(f"{path} is not whole Parquet ({error}); remove its Point's folder or restore it") from error
 
 
 def read_dataset(roots: Path | Sequence[Path], name: str = REQUESTS_FILE) -> pa.Table:

@@ -183,7 +183,7 @@ def not_valid(points: Sequence[Point], never: Sequence[Mapping[str, Any]]) -> El
     if not rows:
         return tag("p", f"All {many(len(points), 'Point')} are VALID.")
     heads = ("verdict", "variant", "load", "block", "why, and what to do", "run")
-    return table(f"{many(len(rows), 'Point')} of {len(points) + len(never)} not VALID", heads, rows)
+    return table(f"{len(rows)} of {many(len(points) + len(never), 'Point')} not VALID", heads, rows)
 
 
 def _bad(point: Point) -> list[Child]:

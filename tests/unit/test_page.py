@@ -20,6 +20,7 @@ from test_compare import told, write
 from test_config import made
 
 from loadgen import advice, chart, compare, comparison, formats, markup, page, plots, scales, sheets, store, timeline
+from loadgen.errors import StorageError
 from loadgen.record import SCHEMA_VERSION, SERVER_METRICS
 from loadgen.strips import Timeline
 
@@ -61,7 +62,7 @@ def test_the_answer_comes_first_then_figures_then_origin() -> None:
     """The order that a reader needs it in; a simulation says so before any number."""
     text = page.html(content(study()))
     places = [text.index(part) for part in (
-        "SIMULATED x10", "run baseline up to concurrency 1", "3 blocks, each a start of every server: a look",
+        "SIMULATED x10", "</strong> up to concurrency 1", "3 blocks, each a start of every server: a look",
         "Points: 27 VALID.", "python -m sglang.launch_server", "throughput and ratio</h2>", "speed of one stream</h2>",
         "latency</h2>", "over time</h2>", "kind of prompt</h2>", "all figures</h2>", "Points that do not count</h2>",
         "Where the numbers come from</h2>",
@@ -126,6 +127,30 @@ def test_texts_of_others_are_texts() -> None:
     assert sum(EVIL in word for word in found.words) > 5
 
 
+def test_a_broken_file_beside_a_point_is_named(tmp_path: Path) -> None:
+    """A file of the server's metrics that is cut off: its path, and what to do."""
+    told = point_on_disk(tmp_path, [row(0)], None)
+    (tmp_path / "server_metrics.parquet").write_bytes(b"PAR1")
+    with pytest.raises(StorageError, match=r"server_metrics\.parquet is not whole Parquet"):
+        timeline.read(told, "baseline", "concurrency 2")
+
+
+def test_several_workloads_have_sections_of_their_own() -> None:
+    """Each with its answer; no id twice; a variant looks the same in both."""
+    other = [
+        {**one, "workload": "fixed", "point_id": f"f{one['point_id']}"} for one in study(("baseline", "eagle_topk1_v2"))
+    ]
+    text = page.html(content(study() + other))
+    found = Elements(text)
+    ids = [attributes["id"] for _, attributes in found.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {"c0-throughput", "c1-throughput", "c1-tables"} <= set(ids)
+    (first, second) = content(study() + other).contests
+    looks = plots.looks(first.variants)
+    assert (looks["baseline"].colour, looks["baseline"].mark) == ("c0", "circle")
+    assert set(second.variants) <= set(looks)
+
+
 def test_what_a_screen_must_not_obey_is_gone() -> None:
     """Control characters and halves of surrogates of a server's log become blanks; the page is UTF-8."""
     element = markup.tag("p", "a\x1b[31m\x00b\udce9", title="\x07")
@@ -145,7 +170,7 @@ def test_a_style_that_would_end_too_early_is_our_bug() -> None:
         (study(blocks=1), "a guess"),
         (study(blocks=5), "a claim"),
         (study(("eagle_topk1_v2",)), "nothing can be recommended"),
-        ([point("baseline", 1, 90.0, intervals=None)], "run baseline at every load"),
+        ([point("baseline", 1, 90.0, intervals=None)], "</strong> at every load"),
     ],
 )
 def test_few_and_many_blocks_and_no_baseline(points: list[dict[str, Any]], said: str) -> None:
