@@ -10,6 +10,7 @@ from browser import CHROMIUM, Tab, browsing
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from points import study
 from test_compare import write
+from test_page import with_launches
 
 from loadgen import compare
 
@@ -35,7 +36,7 @@ BAD_TEXTS = """
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a made-up study, as the command writes it."""
-    root = write(tmp_path_factory.mktemp("seen") / "runs", study())
+    root = with_launches(write(tmp_path_factory.mktemp("seen") / "runs", study()))
     assert compare.main([str(root)]) == 0
     return root / "report.html"
 
@@ -74,10 +75,21 @@ async def test_by_keyboard(page: Path, tab: Tab) -> None:
         if stops[-1] == "SUMMARY":
             break
     assert stops[0] == "skip"
-    assert {"A", "SUMMARY"} <= set(stops)
+    assert {"BUTTON", "command", "SUMMARY"} <= set(stops)
     assert not await tab.value("document.activeElement.parentElement.open")
     await tab.press("Enter", 13, "\r")
     assert await tab.value("document.activeElement.parentElement.open")
+
+
+async def test_a_command_is_copied(page: Path, tab: Tab) -> None:
+    """One press of its button selects the whole line, and only that; where the clipboard is refused, it says so."""
+    await tab.see(page, 1280)
+    await tab.value("document.querySelector('button').click()")
+    command = await tab.value("document.querySelector('pre.command').textContent")
+    assert "sglang.launch_server" in command
+    assert await tab.value("getSelection().toString()") == command
+    words = "new Promise(done => setTimeout(() => done(document.querySelector('button').textContent), 200))"
+    assert await tab.value(words) in ("Copied", "Selected, press Ctrl+C")
 
 
 async def test_without_scripts(page: Path, tab: Tab) -> None:

@@ -331,10 +331,8 @@ def test_a_timeline_of_what_nobody_told(tmp_path: Path) -> None:
     assert "not told" in page.html(content(study(), timelines={"diverse": [line]}))
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three blocks on disk, with a launch.json for each start."""
-    root = write(tmp_path_factory.mktemp("page") / "a", study())
+def with_launches(root: Path) -> Path:
+    """The same folder with a launch.json for each start."""
     for folder in root.glob("*-*"):
         name, block = folder.name.rsplit("-", 1)
         conf = made(f"+variant={name}", "engine=sim", f"block={block}")
@@ -348,6 +346,12 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }  # fmt: skip
         (folder / "launch.json").write_bytes(orjson.dumps(launch))
     return root
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three blocks on disk, with a launch.json for each start."""
+    return with_launches(write(tmp_path_factory.mktemp("page") / "a", study()))
 
 
 def test_the_command_writes_the_page(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
