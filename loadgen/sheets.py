@@ -23,13 +23,19 @@ SIGNS = {paired.BETTER: "▲", paired.WORSE: "▼", paired.SAME: "=", paired.UND
 TIMES = {**plots.LATENCIES, "e2e_ms": "time of a request"}
 
 
-def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Child]], named: int = 2) -> Element:
+def table(
+    caption: str, heads: Sequence[str], rows: Iterable[Sequence[Child]], named: int = 2, sparse: bool = False
+) -> Element:
     """A table with a caption; the first `named` cells of a row are its heading. It scrolls by itself where narrow.
 
-    Columns in which no row has anything are left out; a rule stands where the first heading changes.
+    Of a `sparse` one, columns in which no row has anything are left out. A rule stands where the first heading changes.
     """
     cells = [list(row) for row in rows]
-    shown = [place for place in range(len(heads)) if any(row[place] not in (NOTHING, "", None) for row in cells)]
+    shown = [
+        place
+        for place in range(len(heads))
+        if not sparse or any(row[place] not in (NOTHING, "", None) for row in cells)
+    ]
     head = tag("tr", (tag("th", heads[place], scope="col") for place in shown))
     before = [None, *(row[0] for row in cells)]
     body = (
@@ -73,7 +79,7 @@ def throughput(contest: Contest) -> Element:
         ]
         for row in in_order(contest)
     )
-    return table(f"Throughput, {contest.workload}: geometric means over blocks", heads, rows)
+    return table(f"Throughput, {contest.workload}: geometric means over blocks", heads, rows, sparse=True)
 
 
 def runs(contest: Contest, row: Row) -> Element:
@@ -115,7 +121,8 @@ def _latency(contest: Contest, name: str, called: str) -> Element:
         [row.level.words, row.variant, *_quantiles(row, name, quantiles), _pooled(row, name), _same(contest, row)]
         for row in in_order(contest)
     )
-    return table(f"{called.capitalize()}, {contest.workload}: all blocks' requests", [*heads, "of", "runs"], rows)
+    caption = f"{called.capitalize()}, {contest.workload}: all blocks' requests"
+    return table(caption, [*heads, "of", "runs"], rows, sparse=True)
 
 
 def _same(contest: Contest, row: Row) -> Element:

@@ -19,7 +19,21 @@ from rows import health, row
 from test_compare import told, write
 from test_config import made
 
-from loadgen import advice, chart, compare, comparison, formats, markup, page, plots, scales, sheets, store, timeline
+from loadgen import (
+    advice,
+    chart,
+    compare,
+    comparison,
+    formats,
+    markup,
+    origin,
+    page,
+    plots,
+    scales,
+    sheets,
+    store,
+    timeline,
+)
 from loadgen.errors import StorageError
 from loadgen.record import SCHEMA_VERSION, SERVER_METRICS
 from loadgen.strips import Timeline
@@ -392,6 +406,17 @@ def test_the_origin_tells_starts_and_what_differs(tree: Path, capsys: pytest.Cap
     assert "c0ffeec0ffee<" in text
     assert text.count('"cpu_model"') == 1, "the same machine is told once"
     assert "sglang.launch_server" in text, "the command is that of the engine which the simulator stands for"
+
+
+def test_what_a_variant_lacks_is_shown_beside_what_another_has() -> None:
+    """Its column stays where all its cells are empty; a flag without a value is called given."""
+    starts = [
+        origin.Start("baseline", "a/0", {"argv": ["x", "--port", "1"], "server_info": None}),
+        origin.Start("ngram", "a/1", {"argv": ["x", "--port", "2", "--spec", "NGRAM", "--fast"], "env": {"A": "1"}}),
+    ]
+    (table,) = origin.differences(starts, ["baseline", "ngram"])
+    cells = [["".join(cell.itertext()) for cell in line] for line in table.iter("tr")]
+    assert cells == [["name", "baseline", "ngram"], ["--fast", "–", "given"], ["--spec", "–", "NGRAM"], ["A", "–", "1"]]
 
 
 def test_many_variants_fit(monkeypatch: pytest.MonkeyPatch) -> None:
