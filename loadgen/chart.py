@@ -95,7 +95,8 @@ def svg(box: Box, title: str, told: str, marks: Iterable[Child]) -> Element:
         *marks,
         viewBox=f"0 0 {box.width:g} {box.height:g}",
         role="img",
-        aria_labelledby=f"{name}-title {name}-desc",
+        aria_labelledby=f"{name}-title",
+        aria_describedby=f"{name}-desc",
     )
 
 

@@ -15,6 +15,7 @@ from loadgen.sheets import table
 from loadgen.words import NOTHING, many
 
 VALUE_CHARS_MAX = 300  # of a resolved argument in a table of differences
+TOLD_MAX = 200  # starts whose command lines are shown: half a megabyte
 # What a server tells of one start, of its own clock or of all that is in it; the rest is how it was set up.
 OF_ONE_START = ("port", "nccl_port", "random_seed", "launch_command", "internal_states", "startup_time", "status")
 
@@ -137,7 +138,7 @@ def hardware(launch: Mapping[str, Any]) -> str:
 def details(starts: Sequence[Start]) -> Iterable[Element]:
     """Each start's whole command line, environment and machine; the same machine is told once."""
     seen: dict[str, str] = {}
-    for start in starts:
+    for start in starts[:TOLD_MAX]:
         launch = start.launch
         env = [f"{name}={value}" for name, value in (launch.get("env") or {}).items()]
         told = {name: launch.get(name) for name in ("launch_id", "host", "cores", "gpus", "seed", "model_id")}
@@ -152,6 +153,8 @@ def details(starts: Sequence[Start]) -> Iterable[Element]:
             tag("pre", _json(told), tabindex="0"),
             tag("pre", machine, tabindex="0"),
         )
+    if len(starts) > TOLD_MAX:
+        yield tag("p", f"The other {many(len(starts) - TOLD_MAX, 'start')}: their launch.json in the folders above.")
 
 
 def _json(value: Any) -> str:

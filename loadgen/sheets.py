@@ -18,6 +18,7 @@ from loadgen.verdict import VALID
 from loadgen.words import NOTHING, figure, many, percent
 
 LOG_CHARS_MAX = 4000  # of a failed server's log, its end
+SAID_MAX = 1000  # Points that are not VALID: half a megabyte
 # A sign before each word, so that it is not told by colour alone.
 SIGNS = {paired.BETTER: "▲", paired.WORSE: "▼", paired.SAME: "=", paired.UNDECIDED: "?", paired.TOO_FEW: "·"}
 TIMES = {**plots.LATENCIES, "e2e_ms": "time of a request"}
@@ -190,7 +191,8 @@ def not_valid(points: Sequence[Point], never: Sequence[Mapping[str, Any]]) -> El
     if not rows:
         return tag("p", f"All {many(len(points), 'Point')} are VALID.")
     heads = ("verdict", "variant", "load", "block", "why, and what to do", "run")
-    return table(f"{len(rows)} of {many(len(points) + len(never), 'Point')} not VALID", heads, rows)
+    cut = f"; the first {SAID_MAX}, the others stand in ledger.jsonl" if len(rows) > SAID_MAX else ""
+    return table(f"{len(rows)} of {many(len(points) + len(never), 'Point')} not VALID{cut}", heads, rows[:SAID_MAX])
 
 
 def _bad(point: Point) -> list[Child]:

@@ -93,7 +93,7 @@ def test_every_figure_and_table_can_be_heard() -> None:
     assert len(drawings) >= 6
     for one in drawings:
         assert one["role"] == "img"
-        assert set(str(one["aria-labelledby"]).split()) <= set(ids)
+        assert {one["aria-labelledby"], one["aria-describedby"]} <= set(ids)
     assert len(found.of("table")) == len(found.of("caption")) >= 3
     assert all(one.get("scope") in ("col", "row") for one in found.of("th"))
     levels = [int(name[1]) for name, _ in found.found if re.fullmatch(r"h\d", name)]
