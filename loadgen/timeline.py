@@ -50,11 +50,11 @@ def read(point: Point, variant: str, level: str) -> Timeline:
         _add(counts, "sent", cols["sent_ns"])
         _add(counts, "ended", np.where(np.isnan(cols["sent_ns"].astype(np.float64)), np.nan, cols["done_ns"]))
     tokens, in_flight, step_ns = _steps(counts)
-    zero_us, lag = _health(folder / files.get("health", ""))
+    zero_us, lag = _health(folder / (files.get("health") or ""))
     window = point.get("window") or {}
     known = window.get("start_s") is not None and window.get("end_s") is not None
     end_ns = step_ns * len(tokens)
-    running, queued = _gauges(folder / files.get("server_metrics", ""), zero_us, end_ns)
+    running, queued = _gauges(folder / (files.get("server_metrics") or ""), zero_us, end_ns)
     return Timeline(
         variant,
         level,
@@ -105,7 +105,7 @@ def _gauges(path: Path, zero_us: float | None, end_ns: float) -> tuple[Samples, 
     for part in request_batches(path, ("utc", "name", "value")):
         cols = columns(part)
         moments = (cols["utc"].astype("datetime64[us]").astype(np.int64) - zero_us) / 1e6
-        inside = (moments >= 0) & (moments <= end_ns / series.NS_PER_S)
+        inside = (moments >= 0) & (moments <= end_ns / series.NS_PER_S) & ~np.isnan(cols["value"])
         for name, gauges in (("running", RUNNING_GAUGES), ("queued", QUEUED_GAUGES)):
             for place in np.flatnonzero(inside & np.isin(cols["name"].astype(str), gauges)):
                 moment = float(moments[place])  # several ranks or servers tell at the same moment

@@ -340,7 +340,8 @@ def test_a_long_point_has_no_more_steps_than_a_short_one(tmp_path: Path, monkeyp
 def test_a_timeline_of_what_nobody_told(tmp_path: Path) -> None:
     """No health, no server: what the requests say is shown, the rest is called not told."""
     told = point_on_disk(tmp_path, [row(0)], None)
-    line = timeline.read({**told, "files": {"requests": "requests.parquet"}}, "baseline", "concurrency 1")
+    files = {"requests": "requests.parquet", "server_metrics": None}
+    line = timeline.read({**told, "files": files}, "baseline", "concurrency 1")
     assert (line.running, line.queued, line.lag_ms) == ((), (), ())
     assert "not told" in page.html(content(study(), timelines={"diverse": [line]}))
 
