@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from loadgen import comparison, paired
 from loadgen.comparison import Contest, Figure, Row
 from loadgen.config import Level
-from loadgen.paired import BETTER, SAME, WORSE, Crossover, Estimate
+from loadgen.paired import BETTER, SAME, Crossover, Estimate
 from loadgen.pairing import place_of
 from loadgen.words import figure, many
 
@@ -24,8 +24,8 @@ GOALS = {THROUGHPUT: "output tokens a second", LATENCY: "median time of a reques
 class Choice:
     """The variant for one range of levels, `low` to `high` both included, and why.
 
-    `boundary` is where the variant of the range below gives way, with its interval where it has one; `proven` is False
-    where too few blocks only suggest it.
+    `boundary` is where the variant of the range below gives way, with its interval where it has one; `blocks` how many
+    the least supported of the ratios has that it rests on.
     """
 
     goal: str
@@ -33,7 +33,7 @@ class Choice:
     high: Level
     variant: str
     why: str
-    proven: bool
+    blocks: int
     boundary: Crossover | None
 
 
@@ -51,7 +51,7 @@ def choices(contest: Contest, goal: str) -> list[Choice]:
     starts = [place for place, name in enumerate(picked) if place == 0 or picked[place - 1] != name]
     ends = [*(place - 1 for place in starts[1:]), len(levels) - 1]
     return [
-        _choice(contest, goal, levels[low : high + 1], picked[low], picked[low - 1] if low else None, firm)
+        _choice(contest, goal, levels[low : high + 1], picked[low], picked[low - 1] if low else None)
         for low, high in zip(starts, ends, strict=True)
     ]
 
@@ -107,19 +107,15 @@ def _glance(ratio: Estimate, goal: str, margin: float) -> str:
     return paired.glance(ratio, margin, goal == THROUGHPUT)
 
 
-def _choice(
-    contest: Contest, goal: str, levels: Sequence[Level], name: str, before: str | None, firm: set[str] | None
-) -> Choice:
+def _choice(contest: Contest, goal: str, levels: Sequence[Level], name: str, before: str | None) -> Choice:
     rows = [contest.rows[name, level] for level in levels]
     if name == contest.baseline:
         why = _why_baseline(contest, goal, levels)
     else:
         why = ", ".join(_beside(contest, goal, row) for row in rows)
-    blocks = {
-        ratio.blocks for row in contest.rows.values() if (chosen := figure_of(row, goal)) and (ratio := chosen.ratio)
-    }
-    proven = firm is not None and bool(blocks) and min(blocks) >= paired.LOOK_BLOCKS
-    return Choice(goal, levels[0], levels[-1], name, why, proven, _boundary(contest, goal, levels[0], name, before))
+    chosen = [figure_of(row, goal) for row in contest.rows.values() if row.level in levels]
+    blocks = min((figure.ratio.blocks for figure in chosen if figure and figure.ratio), default=0)
+    return Choice(goal, levels[0], levels[-1], name, why, blocks, _boundary(contest, goal, levels[0], name, before))
 
 
 def _beside(contest: Contest, goal: str, row: Row) -> str:
@@ -170,8 +166,7 @@ def crossing(one: Crossover) -> str:
     if one.at is None:
         return f"between {low} and {high} ({one.crossing} of {many(one.blocks, 'block')} cross there)"
     spread = f" [{figure(one.interval[0])}, {figure(one.interval[1])}]" if one.interval else ""
-    look = "" if one.blocks >= paired.CLAIM_BLOCKS else ", a look" if one.blocks >= paired.LOOK_BLOCKS else ", a guess"
-    return f"{figure(one.at)}{spread} (between {low} and {high}, {many(one.blocks, 'block')}{look})"
+    return f"{figure(one.at)}{spread} (between {low} and {high}; {paired.weight(one.blocks)})"
 
 
 def sentence(contest: Contest, chosen: Sequence[Choice]) -> str:
@@ -182,11 +177,7 @@ def sentence(contest: Contest, chosen: Sequence[Choice]) -> str:
         said = f"run {contest.baseline} at every load that was measured: {chosen[0].why}"
     else:
         said = "; ".join(f"{'run ' if not place else ''}{_range(one, chosen)}" for place, one in enumerate(chosen))
-    blocks = len(contest.blocks)
-    if not all(one.proven for one in chosen):
-        steps = f"{paired.LOOK_BLOCKS} are a look and {paired.CLAIM_BLOCKS} a claim"
-        return f"{said} ({many(blocks, 'block')}: a guess, {steps})"
-    return f"{said} ({blocks} blocks{', a look' if blocks < paired.CLAIM_BLOCKS else ''})"
+    return f"{said} ({paired.weight(min(one.blocks for one in chosen))})"
 
 
 def _range(one: Choice, chosen: Sequence[Choice]) -> str:
@@ -205,6 +196,3 @@ def _range(one: Choice, chosen: Sequence[Choice]) -> str:
     )
     edge = f", crossing at {crossing(one.boundary)}" if one.boundary else ""
     return f"{one.variant} {where}{edge}: {one.why}"
-
-
-__all__ = ["BETTER", "GOALS", "LATENCY", "THROUGHPUT", "WORSE", "Choice", "change", "choices", "crossing", "sentence"]

@@ -19,17 +19,18 @@ from typing import Any
 
 from rich.console import Group
 
-from loadgen import adaptive, advice, comparison, evidence, formats, gate, page, pairing, store, tables, timeline
+from loadgen import adaptive, advice, comparison, evidence, formats, gate, pairing, store, tables
 from loadgen.adaptive import Offer
 from loadgen.advice import Choice
 from loadgen.comparison import Contest
 from loadgen.errors import INVALID_POINTS, ConfigError, LoadgenError
 from loadgen.evidence import Evidence
-from loadgen.origin import Start
+from loadgen.page import document, timeline
+from loadgen.page.origin import Start
+from loadgen.page.strips import Timeline
 from loadgen.paired import MARGIN
 from loadgen.ratios import BASELINE
 from loadgen.report import rendered
-from loadgen.strips import Timeline
 from loadgen.verdict import VALID
 
 PAGE, NO_PAGE = "report.html", "none"
@@ -86,8 +87,8 @@ def report(found: Compared) -> str:
     rows = [row for contest in found.contests for row in contest.rows.values()]
     places = {point["launch_id"]: (row.variant, point) for row in rows for point in reversed(row.points)}
     starts = [Start(name, *evidence.launch_place(point)) for name, point in places.values()]
-    return page.html(
-        page.Content(
+    return document.html(
+        document.Content(
             found.contests,
             found.chosen,
             found.commands,

@@ -14,7 +14,6 @@ from loadgen.comparison import Contest, Row
 from loadgen.config import Level
 from loadgen.paired import BETTER, SAME, UNDECIDED, WORSE, Estimate
 from loadgen.pairing import place_of
-from loadgen.words import many
 
 SPECULATION = "speculation under load"
 # From the level on at which the baseline gives so much of its best throughput the server is under load.
@@ -161,10 +160,7 @@ def times(ratio: Estimate | None) -> str:
 
 def _sure(rows: Iterable[Row]) -> str:
     """Of how many blocks the fewest of these ratios are, and what so many are worth."""
-    blocks = min(row.output.ratio.blocks for row in rows if row.output.ratio)
-    if blocks >= paired.CLAIM_BLOCKS:
-        return many(blocks, "block")
-    return f"{many(blocks, 'block')}: {'a look' if blocks >= paired.LOOK_BLOCKS else 'a guess'}"
+    return paired.weight(min(row.output.ratio.blocks for row in rows if row.output.ratio))
 
 
 def _and(names: Sequence[str]) -> str:

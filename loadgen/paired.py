@@ -116,6 +116,12 @@ def glance(ratio: Estimate, margin: float, larger_is_better: bool = True) -> str
     return BETTER if (ratio.value > 1) == larger_is_better else WORSE
 
 
+def weight(blocks: int) -> str:
+    """How much so many blocks may carry: a guess, a look or a claim."""
+    told = "a claim" if blocks >= CLAIM_BLOCKS else "a look" if blocks >= LOOK_BLOCKS else "a guess"
+    return f"{blocks} block{'' if blocks == 1 else 's'}: {told}"
+
+
 def holm(ps: Mapping[str, float], level: float = LEVEL) -> set[str]:
     """Which of several differences stand together: Holm's step-down test at 1 - level for all of them."""
     ordered = sorted(ps, key=lambda name: ps[name])

@@ -50,11 +50,11 @@ def test_each_range_of_load_gets_its_variant() -> None:
     assert (second.variant, second.low, second.high) == ("eagle_topk1_v2", at(30), at(100))
     assert second.boundary
     assert second.boundary.between == (1, 30)
-    assert second.proven
+    assert second.blocks == 3
     told = sentence(one, [first, second])
     assert told.startswith("run baseline up to concurrency 1")
     assert "eagle_topk1_v2 from concurrency 30 on, crossing at" in told
-    assert "the same at concurrency 100 (3 blocks, a look)" in told
+    assert "the same at concurrency 100 (3 blocks: a look)" in told
     assert [choice.variant for choice in choices(one, LATENCY)] == ["baseline", "eagle_topk1_v2"]
 
 
@@ -76,7 +76,7 @@ def test_one_block_is_a_guess() -> None:
     assert crossing.interval is None
     chosen = choices(one, THROUGHPUT)
     assert [choice.variant for choice in chosen] == ["baseline", "eagle_topk1_v2"]
-    assert not any(choice.proven for choice in chosen)
+    assert [choice.blocks for choice in chosen] == [1, 1]
     assert "1 block: a guess" in sentence(one, chosen)
 
 

@@ -19,24 +19,11 @@ from rows import health, row
 from test_compare import told, write
 from test_config import made
 
-from loadgen import (
-    advice,
-    chart,
-    compare,
-    comparison,
-    formats,
-    markup,
-    origin,
-    page,
-    plots,
-    scales,
-    sheets,
-    store,
-    timeline,
-)
+from loadgen import advice, compare, comparison, formats, store
 from loadgen.errors import StorageError
+from loadgen.page import chart, document, markup, origin, plots, scales, sheets, timeline
+from loadgen.page.strips import Timeline
 from loadgen.record import SCHEMA_VERSION, SERVER_METRICS
-from loadgen.strips import Timeline
 
 EVIL = "<script>alert(1)</script><img src=http://example.org/x onerror=alert(2)>"
 PAGE_BYTES_MAX = 2_000_000
@@ -62,21 +49,21 @@ class Elements(HTMLParser):
         return [attributes for tag, attributes in self.found if tag == name]
 
 
-def content(points: list[dict[str, Any]], **changes: Any) -> page.Content:
+def content(points: list[dict[str, Any]], **changes: Any) -> document.Content:
     """What a comparison of made-up Points shows."""
     named = {one["point_id"]: one["variant"] for one in points}
     contests = comparison.contests(points, times, named, "baseline")
     chosen = {(one.workload, goal): advice.choices(one, goal) for one in contests for goal in advice.GOALS}
     commands = {"baseline": "python -m sglang.launch_server --tp-size 8"}
-    whole = page.Content(contests, chosen, commands, points, [], [], {})
-    return page.Content(**{**vars(whole), **changes})
+    whole = document.Content(contests, chosen, commands, points, [], [], {})
+    return document.Content(**{**vars(whole), **changes})
 
 
 def test_the_answer_comes_first_then_figures_then_origin() -> None:
     """The order that a reader needs it in; a simulation says so before any number."""
-    text = page.html(content(study()))
+    text = document.html(content(study()))
     places = [text.index(part) for part in (
-        "SIMULATED x10", "</strong> up to concurrency 1", "3 blocks, each a start of every server: a look",
+        "SIMULATED x10", "</strong> up to concurrency 1", "3 blocks: a look. A block is",
         "Points: 27 VALID.", "python -m sglang.launch_server", "throughput and ratio</h2>", "speed of one stream</h2>",
         "latency</h2>", "over time</h2>", "kind of prompt</h2>", "all figures</h2>", "Points that do not count</h2>",
         "Where the numbers come from</h2>",
@@ -86,7 +73,7 @@ def test_the_answer_comes_first_then_figures_then_origin() -> None:
 
 def test_every_figure_and_table_can_be_heard() -> None:
     """Drawings have a role, a title and a description of their own; cells have headings; headings skip no level."""
-    found = Elements(page.html(content(study())))
+    found = Elements(document.html(content(study())))
     ids = [attributes["id"] for _, attributes in found.found if "id" in attributes]
     assert len(ids) == len(set(ids))
     drawings = [one for one in found.of("svg") if one.get("aria-hidden") != "true"]
@@ -105,13 +92,13 @@ def test_every_figure_and_table_can_be_heard() -> None:
 
 def test_every_number_names_its_run() -> None:
     points = study()
-    text = page.html(content(points))
+    text = document.html(content(points))
     assert all(one["folder"] in text for one in points)
 
 
 def test_nothing_is_fetched() -> None:
     """One file: a policy that forbids all but its own style and script, and no address anywhere."""
-    text = page.html(content(study()))
+    text = document.html(content(study()))
     found = Elements(text)
     policy = next(str(one["content"]) for one in found.of("meta") if one.get("http-equiv"))
     assert policy.startswith("default-src 'none'; ")
@@ -134,7 +121,7 @@ def test_texts_of_others_are_texts() -> None:
     never = [{"status": "FAILED", "variant": EVIL, "reason": EVIL, "log_tail": EVIL, "concurrency": 1, "root": EVIL}]
     line = Timeline(EVIL, EVIL, EVIL, None, 1.0, (1.0,), (1.0,), (), (), ())
     shown = content(points, never=never, commands={"baseline": EVIL}, timelines={"diverse": [line]})
-    text = page.html(shown)
+    text = document.html(shown)
     found = Elements(text)
     assert len(found.of("script")) == 1
     assert found.of("img") == []
@@ -154,7 +141,7 @@ def test_several_workloads_have_sections_of_their_own() -> None:
     other = [
         {**one, "workload": "fixed", "point_id": f"f{one['point_id']}"} for one in study(("baseline", "eagle_topk1_v2"))
     ]
-    text = page.html(content(study() + other))
+    text = document.html(content(study() + other))
     found = Elements(text)
     ids = [attributes["id"] for _, attributes in found.found if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -188,7 +175,7 @@ def test_a_style_that_would_end_too_early_is_our_bug() -> None:
     ],
 )
 def test_few_and_many_blocks_and_no_baseline(points: list[dict[str, Any]], said: str) -> None:
-    assert said in page.html(content(points))
+    assert said in document.html(content(points))
 
 
 def rated(rates: tuple[float | None, ...]) -> list[dict[str, Any]]:
@@ -209,7 +196,7 @@ def test_open_loads_have_axes_of_their_own(rates: tuple[float | None, ...], monk
     """Rates stand on an axis of rates; a trace without a rate stands beside it, for it has no number."""
     some = {"ttft_ms": np.linspace(1, 9, 100), "ttft_planned_ms": np.linspace(2, 18, 100)}
     monkeypatch.setitem(globals(), "times", lambda _: some)
-    text = page.html(content(rated(rates)))
+    text = document.html(content(rated(rates)))
     assert ("requests a second</title>" in text) == (2.0 in rates)
     assert ("over load</title>" in text) == (None in rates)
     assert "Time to first token since planned" in text
@@ -224,7 +211,7 @@ def test_looks_differ_without_their_colour() -> None:
 
 def test_colours_can_be_told_from_the_paper() -> None:
     """WCAG AA: texts and everything drawn in a variant's colour have a contrast of 4.5 or more, by day and by night."""
-    style = (importlib.resources.files("loadgen.data") / "page.css").read_text()
+    style = (importlib.resources.files("loadgen.page") / "page.css").read_text()
     schemes = [dict(re.findall(r"--([a-z0-9]+): (#[0-9a-f]{6})", part)) for part in style.split(":root")[1:]]
     assert len(schemes) == 3
     for scheme in schemes:
@@ -343,7 +330,7 @@ def test_a_timeline_of_what_nobody_told(tmp_path: Path) -> None:
     files = {"requests": "requests.parquet", "server_metrics": None}
     line = timeline.read({**told, "files": files}, "baseline", "concurrency 1")
     assert (line.running, line.queued, line.lag_ms) == ((), (), ())
-    assert "not told" in page.html(content(study(), timelines={"diverse": [line]}))
+    assert "not told" in document.html(content(study(), timelines={"diverse": [line]}))
 
 
 def with_launches(root: Path) -> Path:
@@ -388,10 +375,10 @@ def test_the_command_writes_the_page(tree: Path, tmp_path: Path, capsys: pytest.
 def test_a_page_that_cannot_be_written(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 5 with its path, after all else was said."""
     (tmp_path / "file").write_text("")
-    code, out, err = told(capsys, tree, "--html", tmp_path / "file" / "page.html")
+    code, out, err = told(capsys, tree, "--html", tmp_path / "file" / "document.html")
     assert code == 5
     assert "for throughput: run baseline" in out
-    assert str(tmp_path / "file" / "page.html") in err
+    assert str(tmp_path / "file" / "document.html") in err
 
 
 def test_the_origin_tells_starts_and_what_differs(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -429,7 +416,7 @@ def test_many_variants_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         for level in levels
         for block in range(5)
     ]
-    text = page.html(content(points))
+    text = document.html(content(points))
     assert len(text) < PAGE_BYTES_MAX
 
 

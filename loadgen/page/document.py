@@ -1,7 +1,7 @@
 """report.html: the answer first, then the figures and tables it rests on, then where every number comes from.
 
 Pure: from what a comparison found to one text that needs nothing but itself. Owns order and wording of the page;
-drawings are `plots` and `strips`, tables `sheets` and `origin`, how it looks loadgen/data/page.css.
+drawings are `plots` and `strips`, tables `sheets` and `origin`, how it looks page.css.
 """
 
 import importlib.resources
@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from loadgen import advice, chart, kinds, markup, origin, paired, plots, sheets, strips, tables
+from loadgen import advice, paired, tables
 from loadgen.adaptive import Offer
 from loadgen.advice import Choice
 from loadgen.comparison import Contest
-from loadgen.markup import Child, tag
-from loadgen.origin import Start
+from loadgen.page import chart, kinds, markup, origin, plots, sheets, strips
+from loadgen.page.markup import Child, tag
+from loadgen.page.origin import Start
+from loadgen.page.plots import Looks
+from loadgen.page.strips import Timeline
 from loadgen.pairing import Point
-from loadgen.plots import Looks
-from loadgen.strips import Timeline
 from loadgen.words import many
 
 TITLE = "Which variant to run"
@@ -62,7 +63,7 @@ def html(content: Content) -> str:
 
 
 def _file(name: str) -> str:
-    return (importlib.resources.files("loadgen.data") / name).read_text(encoding="utf-8")
+    return (importlib.resources.files("loadgen.page") / name).read_text(encoding="utf-8")
 
 
 def _body(content: Content, looks: Looks) -> Iterable[Element]:
@@ -101,9 +102,8 @@ def _marked(said: str, names: Iterable[str]) -> list[Child]:
 def _weight(contest: Contest) -> str:
     """How much the number of blocks may carry; the level with the fewest decides."""
     blocks, fewest = len(contest.blocks), min(row.output.value.blocks for row in contest.rows.values())
-    word = "a claim" if fewest >= paired.CLAIM_BLOCKS else "a look" if fewest >= paired.LOOK_BLOCKS else "a guess"
-    some = f", {fewest} of them VALID in some rows" if fewest < blocks else ""
-    return f"{many(blocks, 'block')}, each a start of every server{some}: {word}."
+    some = f" (of {blocks}; some rows have no more that are VALID)" if fewest < blocks else ""
+    return f"{paired.weight(fewest)}{some}. A block is a start of every server; 3 are a look, 5 a claim."
 
 
 def _counts(content: Content) -> Child:

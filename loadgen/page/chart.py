@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from xml.etree.ElementTree import Element
 
-from loadgen.markup import Child, key, tag
-from loadgen.scales import Scale
+from loadgen.page.markup import Child, key, tag
+from loadgen.page.scales import Scale
 
 WIDTH, HEIGHT = 400.0, 270.0
 COLOURS = 7  # classes c0 to c6 in page.css; c0 is the text's own

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from xml.etree.ElementTree import Element
 
-from loadgen import chart, scales
-from loadgen.chart import Box, Look
-from loadgen.markup import Child, tag
+from loadgen.page import chart, scales
+from loadgen.page.chart import Box, Look
+from loadgen.page.markup import Child, tag
 from loadgen.words import figure
 
 Samples = tuple[tuple[float, float], ...]  # (seconds since the Point began, value)

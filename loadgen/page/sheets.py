@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from loadgen import advice, kinds, paired, plots, tables
+from loadgen import advice, paired, tables
 from loadgen.comparison import Contest, Figure, Row
 from loadgen.formats import block_name, in_order
 from loadgen.margin import in_words as reason_in_words
-from loadgen.markup import Child, key, tag
+from loadgen.page import kinds, plots
+from loadgen.page.markup import Child, key, tag
 from loadgen.pairing import Point
 from loadgen.report import level_of
 from loadgen.verdict import VALID

@@ -6,11 +6,12 @@ Pure: from a Contest to SVG. Every figure's numbers also stand in a table of the
 from collections.abc import Iterable, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from loadgen import advice, chart, curves, paired, scales
-from loadgen.chart import Box, Look
+from loadgen import advice, curves, paired
 from loadgen.comparison import Contest, Figure, Row
 from loadgen.config import Level
-from loadgen.markup import Child, tag
+from loadgen.page import chart, scales
+from loadgen.page.chart import Box, Look
+from loadgen.page.markup import Child, tag
 from loadgen.paired import Crossover, Estimate
 from loadgen.pairing import place_of
 from loadgen.words import figure

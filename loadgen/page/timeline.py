@@ -12,8 +12,8 @@ from loadgen import series
 from loadgen.columns import columns
 from loadgen.counters import QUEUED_GAUGES, RUNNING_GAUGES
 from loadgen.dataset import request_batches
+from loadgen.page.strips import Samples, Timeline
 from loadgen.pairing import Point
-from loadgen.strips import Samples, Timeline
 
 FINE_NS = 50_000_000
 FINE_MAX = 24 * 3600 * 20  # a day of them; what comes later is put in the last one

@@ -6,11 +6,11 @@ Pure. A fixed prompt flatters speculation; which kinds do is what this shows.
 from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element
 
-from loadgen import chart, scales
-from loadgen.chart import Box, Look
 from loadgen.comparison import Contest
-from loadgen.markup import Child, tag
-from loadgen.plots import Looks
+from loadgen.page import chart, scales
+from loadgen.page.chart import Box, Look
+from loadgen.page.markup import Child, tag
+from loadgen.page.plots import Looks
 from loadgen.words import figure
 
 ROW = 26.0

@@ -10,8 +10,8 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from loadgen.formats import PER_LAUNCH
-from loadgen.markup import Child, tag
-from loadgen.sheets import table
+from loadgen.page.markup import Child, tag
+from loadgen.page.sheets import table
 from loadgen.words import NOTHING, many
 
 VALUE_CHARS_MAX = 300  # of a resolved argument in a table of differences
