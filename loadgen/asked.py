@@ -11,10 +11,14 @@ from loadgen.config import Config
 
 @dataclass(frozen=True)
 class Run:
-    """One composed configuration and the folder of its results."""
+    """One composed configuration and the folder of its results.
+
+    `repeat`: it measures once more, on a server of its own, what another run of the command measured before.
+    """
 
     config: Config
     folder: Path
+    repeat: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadgen.config import Config, in_words
+from loadgen.config import BASELINE, Config, in_words
 from loadgen.dataset import read_dataset
 from loadgen.errors import ConfigError, LoadgenError
-from loadgen.ratios import BASELINE
 from loadgen.record import Outcome
 from loadgen.report import rendered
 from loadgen.words import clean
@@ -32,6 +31,7 @@ COLUMNS = (
     "model",
     "workload_hash",
     "block",
+    "repeat",
     "concurrency",
     "rate",
     "seq",
@@ -65,8 +65,10 @@ def require_baseline(configs: Sequence[Config]) -> None:
 def compare(rows: Sequence[Row]) -> list[Compared]:
     """Every variant beside the baseline's answers to the same questions: same workload, block, level and place in it.
 
-    A question that the baseline did not answer says nothing. Raises ConfigError where there is nothing to compare.
+    A question that the baseline did not answer says nothing, nor does one that it was asked once more at the end.
+    Raises ConfigError where there is nothing to compare.
     """
+    rows = [row for row in rows if not row.get("repeat")]
     asked = {key_of(row): row for row in rows if row["variant"] == BASELINE and _answered(row)}
     if not asked:
         raise ConfigError(f"no answer of variant {BASELINE} is there to compare with; run it in the same command")

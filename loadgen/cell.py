@@ -64,6 +64,7 @@ def identity_of(launched: Launched, conf: Config, level: Level, folder: Path, as
         "workload": conf.workload.name,
         "workload_hash": asked,
         "block": conf.block,
+        "repeat": launched.repeat,
         "concurrency": level.concurrency,
         "rate": replay.resolved(conf.load, level).rate,
         "point_id": launched.point_id(folder.name),

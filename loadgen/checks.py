@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from loadgen.asking import check_workload
 from loadgen.bounds import choice, number, value_of
 from loadgen.config import Config, Engine, unknown_key, urls
+from loadgen.drift import check_drift
 from loadgen.errors import ConfigError
 from loadgen.loads import check_load
 
@@ -67,6 +68,8 @@ def _said(error: OmegaConfBaseException) -> str:
     key, text = getattr(error, "full_key", None) or "?", str(error).splitlines()[0]
     if "not in" in text:
         return unknown_key(str(key))
+    if "is not a ListConfig" in text:
+        return f"{key}: give a list, as in {key}=[1,30]"
     if "is not Optional" in text:
         return f"{key}=null is no value for it; give one, or take it out with ~{key}"
     return f"{key}: {text}; correct the value of {key}"
@@ -219,5 +222,6 @@ _RULES: tuple[Callable[[Config], None], ...] = (
     _check_flags,
     check_workload,
     check_load,
+    check_drift,
     _check_rest,
 )

@@ -23,13 +23,13 @@ from loadgen import adaptive, advice, comparison, evidence, formats, gate, pairi
 from loadgen.adaptive import Offer
 from loadgen.advice import Choice
 from loadgen.comparison import Contest
+from loadgen.config import BASELINE
 from loadgen.errors import INVALID_POINTS, ConfigError, LoadgenError
 from loadgen.evidence import Evidence
 from loadgen.page import document, timeline
 from loadgen.page.origin import Start
 from loadgen.page.strips import Timeline
 from loadgen.paired import MARGIN
-from loadgen.ratios import BASELINE
 from loadgen.report import rendered
 from loadgen.verdict import VALID
 

@@ -16,6 +16,7 @@ from loadgen.config import Level
 from loadgen.paired import Crossover, Estimate
 from loadgen.pairing import Block, Point
 from loadgen.stats import Interval, quantile_interval, quantile_n_min
+from loadgen.verdict import VALID
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 TIMES = ("ttft_ms", "ttft_planned_ms", "tpot_ms", "e2e_ms")  # latencies that are compared, milliseconds
@@ -270,11 +271,13 @@ def _crossovers(name: str, baseline: str, rows: Mapping[Cell, Row], margin: floa
 def _drift(
     points: Sequence[Point], rows: Mapping[Cell, Row], named: Mapping[str, str], baseline: str
 ) -> Iterable[Drift]:
-    """Each repeated Point of the baseline beside the first block of the same command."""
+    """Each repeated Point of the baseline that is VALID beside the first time in the same command."""
     for point in points:
         level, row = pairing.level_of(point), rows.get((baseline, pairing.level_of(point)))
         again = (point.get("summary") or {}).get("output_tokens_per_s")
-        if not point.get("repeat") or named[point["point_id"]] != baseline or row is None or not again:
+        if not point.get("repeat") or point["verdict"]["status"] != VALID or row is None or not again:
+            continue
+        if named[point["point_id"]] != baseline:
             continue
         mine = {block.number: value for block, value in row.output.by_block.items() if block.root == point["root"]}
         if (first := mine.get(point["block"])) is not None:

@@ -13,6 +13,7 @@ from omegaconf import MISSING
 
 from loadgen.errors import ConfigError
 
+BASELINE = "baseline"  # the variant that all others are held against
 CONCURRENCY_MAX = 100_000  # streams; beyond it one Point would need more descriptors than hosts commonly allow
 LEVEL_S_MAX = 86_400  # seconds of a window, or until the last request of a plan is due; nobody waits for longer
 RATE_MAX = 100_000  # requests a second; beyond it one could not be told from the next by the clock of a busy loop
@@ -143,6 +144,7 @@ class Config:
     study: str | None = None
     resume: bool = False
     audit: str | None = None
+    drift: list[int] = field(default_factory=list)  # concurrencies; see `drift`
     tags: dict[str, str] = field(default_factory=dict)
     variant: Variant = MISSING
 

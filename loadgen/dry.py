@@ -6,6 +6,7 @@ Owns wording only. Nothing is started, asked or looked up here: neither a cluste
 import shlex
 from collections.abc import Iterator, Sequence
 
+from loadgen.asked import Run
 from loadgen.config import Config, levels
 from loadgen.report import run_line
 from loadgen.words import clean
@@ -19,13 +20,16 @@ from server.variant import argv, mode_of, notes, resolved_args, shown_environmen
 HOST, PORT = "127.0.0.1", 30000  # what SGLang would take; a real start picks a free port
 
 
-def dry_run(runs: Sequence[tuple[Config, ServerSpec]]) -> str:
+def dry_run(runs: Sequence[tuple[Run, ServerSpec]]) -> str:
     """Every run with its command; nothing is started."""
-    return clean("\n\n".join("\n  ".join(_run(conf, spec)) for conf, spec in runs))
+    return clean("\n\n".join("\n  ".join(_run(run, spec)) for run, spec in runs))
 
 
-def _run(conf: Config, spec: ServerSpec) -> Iterator[str]:
-    yield run_line(conf, spec)
+def _run(run: Run, spec: ServerSpec) -> Iterator[str]:
+    conf = run.config
+    yield run_line(run, spec)
+    if run.repeat:
+        return  # all of it stands with the run that it repeats
     if spec.engine == "external":
         yield " and ".join(f"a server that is running at {url}" for url in spec.urls)
     else:

@@ -70,6 +70,7 @@ class Interrupted(LoadgenError):
 
 
 INVALID_POINTS = 6
+SIGNALLED = (130, 143)
 # Several reasons at once: the one that explains most of the others comes first.
 PRECEDENCE = (130, 143, 1, 2, 5, 4, 3, 6, 0)
 

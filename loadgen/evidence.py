@@ -5,7 +5,7 @@ Owns where a Point belongs on the disk. It must not know of statistics.
 
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from loadgen.columns import columns
-from loadgen.dataset import point_files, read_json, read_ledger, request_batches
+from loadgen.dataset import point_files, read_json, request_batches
 from loadgen.errors import ConfigError
 from loadgen.pairing import Point
 from loadgen.record import Outcome
+from loadgen.resume import newest
 from loadgen.store import LEDGER
 from loadgen.summary import request_times
 from loadgen.verdict import VALID
@@ -94,13 +95,8 @@ def _command(folder: Path) -> Path:
 
 def _never(root: Path) -> Iterator[dict[str, Any]]:
     """The last ledger line of each Point that was asked for and never came to be."""
-    for ledger in sorted(root.rglob(LEDGER)):
-        lines = {_asked(line): line for line in read_ledger(ledger)}
-        yield from ({**line, "root": str(ledger.parent)} for line in lines.values() if not line.get("point_id"))
-
-
-def _asked(line: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(line.get(name) for name in ("folder", "variant", "block", "concurrency", "rate"))
+    for place in sorted(ledger.parent for ledger in root.rglob(LEDGER)):
+        yield from ({**line, "root": str(place)} for line in newest(place) if not line.get("point_id"))
 
 
 def times(point: Point) -> dict[str, np.ndarray]:

@@ -1,13 +1,16 @@
 """How long things will take: what a person is told before and while a ladder runs. Never part of a result."""
 
 import contextlib
+import dataclasses
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadgen import replay, window
-from loadgen.config import Level, Load
+import numpy as np
+
+from loadgen import prompts, replay, window
+from loadgen.config import Config, Level, Load, levels
 from loadgen.window import Measured
 from server.sim import faults, flags, profile, settings
 from server.variant import ServerSpec, argv
@@ -45,9 +48,12 @@ class Ladder:
     levels: Sequence[Level]
     known: Durations | None = None
     measured: list[Measured] = field(default_factory=list)
+    after_s: float | None = None  # what the command has to do after this run; None: nothing, or nothing tells
 
     def left_s(self, place: int) -> float | None:
         """Seconds for the levels from `place` on; None while nothing is known."""
+        if not self.levels[place:]:
+            return 0.0
         if self.known is None and len(self.measured) < 2:
             return None  # one level says nothing of how the next ones grow
         seen = list(self.measured)
@@ -68,3 +74,75 @@ def in_flight(durations: Durations, rate: float) -> int:
     while crowd < CROWD_MAX and crowd < rate * durations(crowd):
         crowd *= 2
     return crowd
+
+
+def ladder(conf: Config, spec: ServerSpec) -> Ladder:
+    """All levels of a run."""
+    typical = prompts.output_lengths(conf.workload).typical
+    return Ladder(conf.load, levels(conf.load), simulated(spec, typical))
+
+
+def together_s(ladders: Sequence[Ladder]) -> float | None:
+    """Seconds that these runs take, without starts; None where one is unknown."""
+    known = [seconds for one in ladders if (seconds := one.left_s(0)) is not None]
+    return sum(known) if len(known) == len(ladders) else None
+
+
+def remembered(measured: Sequence[Measured]) -> Durations | None:
+    """Durations as they were measured, between levels by a power law, above them in proportion; None of nothing."""
+    by_level = {one.concurrency: one.duration_s for one in measured}
+    if not by_level:
+        return None
+    highest = max(by_level)
+    known, durations = np.log(sorted(by_level)), np.log([by_level[level] for level in sorted(by_level)])
+
+    def duration_s(concurrency: int) -> float:
+        within = float(np.exp(np.interp(np.log(concurrency), known, durations)))
+        return within * max(1.0, concurrency / highest)
+
+    return duration_s
+
+
+@dataclass
+class Part:
+    """One run of a command, less what is measured already. `alike` is what runs that take the same time share."""
+
+    alike: Hashable
+    ladder: Ladder
+    starts: bool  # a server is started for it
+
+
+@dataclass
+class Ahead:
+    """A whole command: how long all runs after the current one will take, their servers' starts included.
+
+    Where no profile tells, a run takes as long as one that was measured of the same kind, else as the last of any.
+    """
+
+    parts: Sequence[Part]
+    took_s: Sequence[float] = ()  # changes of servers so far; grows meanwhile
+    seen: dict[Hashable, Sequence[Measured]] = field(default_factory=dict)
+
+    def ladder(self, place: int) -> Ladder:
+        """The run at `place`, with the durations of one of its kind where it has none of its own."""
+        part = self.parts[place]
+        return self._known(part) if self.seen.get(part.alike) else part.ladder
+
+    def remember(self, place: int, measured: Sequence[Measured]) -> None:
+        """Keep what the run at `place` has shown so far."""
+        self.seen[self.parts[place].alike] = measured
+
+    def after_s(self, place: int) -> float | None:
+        """Seconds for the runs after `place`; None while nothing tells, and for a single run."""
+        rest = [part for part in self.parts[place + 1 :] if part.ladder.levels]
+        levels_s = together_s([self._known(part) for part in rest])
+        if levels_s is None or len(self.parts) == 1:
+            return None
+        starts = sum(part.starts for part in rest)
+        return levels_s + (starts * float(np.mean(self.took_s)) if self.took_s else 0.0)
+
+    def _known(self, part: Part) -> Ladder:
+        if part.ladder.known is not None:
+            return part.ladder
+        same = self.seen.get(part.alike) or next(reversed(self.seen.values()), ())
+        return dataclasses.replace(part.ladder, known=remembered(same))

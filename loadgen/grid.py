@@ -17,8 +17,9 @@ from typing import Any, TextIO
 from loadgen import (
     audit,
     cluster,
-    config,
+    drift,
     dry,
+    ending,
     engine,
     errors,
     forecast,
@@ -41,7 +42,7 @@ from loadgen.errors import (
     ServerError,
     StorageError,
 )
-from loadgen.forecast import Ladder
+from loadgen.forecast import Ahead, Part
 from loadgen.interrupt import Stop, signals
 from loadgen.margin import in_words, set_in
 from loadgen.plan import Prompt
@@ -54,13 +55,14 @@ from server.variant import ServerSpec
 def run_all(collected: Collected) -> int:
     """Measure every run; the exit code. Raises LoadgenError where nothing could be started at all."""
     runs = order(collected.runs)
+    runs += drift.repeated(runs, collected.root)
     for run in runs:
         engine.check_inputs(run.config)
     texts = _prompts([run.config for run in runs])
     # What engine=auto means is known with the cluster only; both meanings are checked, and shown by a dry run.
     kinds = {"auto": ("sglang", "sim")}
     planned = [
-        (run.config, engine.server_spec(run.config, kind))
+        (run, engine.server_spec(run.config, kind))
         for run in runs
         for kind in kinds.get(run.config.engine.kind, (run.config.engine.kind,))
     ]
@@ -146,41 +148,31 @@ def measure(
 
     Returns the exit code.
     """
-    configs, estimate_s = [run.config for run in runs], _estimate_s(runs, specs)
-    look = preflight.before_first(configs, specs, estimate_s, stop)
-    grid = Grid(root, stop, resume.done(root), Servers(stop, look))
+    configs = [run.config for run in runs]
+    grid = Grid(root, stop, resume.done(root), Servers(stop))
+    grid.ahead = grid.look_ahead(runs, specs)
+    left = [part.ladder for part in grid.ahead.parts]
+    estimate_s = forecast.together_s(left)
+    grid.servers.before_first = preflight.before_first(configs, specs, estimate_s, stop)
     with Progress(runs[0].config.output.quiet) as progress:
-        progress.line(report.plan_text(configs, specs, root, estimate_s))
+        progress.line(report.plan_text(runs, specs, root, estimate_s, sum(len(ladder.levels) for ladder in left)))
         for warned in dict.fromkeys(map(dry.cap_warning, configs, specs)):
             if warned:
                 progress.warn(warned)
         try:
-            for run, spec, asking in zip(runs, specs, asks, strict=True):
-                grid.run(run, spec, asking, progress)
+            for place, (run, spec, asking) in enumerate(zip(runs, specs, asks, strict=True)):
+                grid.run(place, run, spec, asking, progress)
         except (Interrupted, StorageError) as error:
             grid.codes.append(error.exit_code)
             if isinstance(error, StorageError):
                 progress.warn(f"loadgen: {error}; what was written before stands")
         finally:
             grid.servers.end(progress)
-    planned = sum(len(config.levels(run.config.load)) for run in runs)
     if runs[0].config.audit:
         grid.codes.append(audit.at_end(root, results))
-    print(report.ending(resume.points(root), resume.newest(root), root, command, planned), file=results)
+    with contextlib.redirect_stdout(results):  # its width and colours are those that count
+        ending.tell(configs, root, command, interrupted=any(code in errors.SIGNALLED for code in grid.codes))
     return errors.worst([*grid.codes, *grid.servers.codes])
-
-
-def _estimate_s(runs: Sequence[Run], specs: Sequence[ServerSpec]) -> float | None:
-    """Seconds that all levels will take, without starts; None where no profile tells."""
-    ladders = [_ladder(run.config, spec).left_s(0) for run, spec in zip(runs, specs, strict=True)]
-    known = [seconds for seconds in ladders if seconds is not None]
-    return sum(known) if len(known) == len(ladders) else None
-
-
-def _ladder(conf: Config, spec: ServerSpec) -> Ladder:
-    return Ladder(
-        conf.load, config.levels(conf.load), forecast.simulated(spec, prompts.output_lengths(conf.workload).typical)
-    )
 
 
 @dataclass
@@ -192,25 +184,37 @@ class Grid:
     valid: set[resume.Key]
     servers: Servers
     codes: list[int] = field(default_factory=list)
+    ahead: Ahead = field(default_factory=lambda: Ahead(()))
 
-    def run(self, run: Run, spec: ServerSpec, asking: prompts.Asking, progress: Progress) -> None:
-        """One run, level by level. A server that does not start fails them all; one that dies fails one."""
-        ladder = _ladder(run.config, spec)
-        levels = [level for level in ladder.levels if resume.key_of(self._line(run, level)) not in self.valid]
-        for place, level in enumerate(levels):
+    def look_ahead(self, runs: Sequence[Run], specs: Sequence[ServerSpec]) -> Ahead:
+        """What is to be measured of each run, and where a server is started for it."""
+        parts: list[Part] = []
+        last: Any = None
+        for run, spec in zip(runs, specs, strict=True):
+            ladder = forecast.ladder(run.config, spec)
+            ladder.levels = [one for one in ladder.levels if resume.key_of(self._line(run, one)) not in self.valid]
+            server = (spec, run.config.block, run.repeat)
+            parts.append(Part((run.config.variant.name, repr(run.config.workload)), ladder, server != last))
+            last = server if ladder.levels else last
+        return Ahead(parts, self.servers.took_s)
+
+    def run(self, place: int, run: Run, spec: ServerSpec, asking: prompts.Asking, progress: Progress) -> None:
+        """The run at `place`, level by level. A server that does not start fails them all; one that dies fails one."""
+        ladder = self.ahead.ladder(place)
+        for number, level in enumerate(ladder.levels):
             self.stop.check()
             try:
-                launched = self.servers.serve(spec, run.config, run.folder, progress)
+                launched = self.servers.serve(spec, run, progress)
             except Interrupted as interrupted:
                 judged = verdict.interrupted(interrupted.signum)
                 self._ledger(run, level, judged.exit_code, verdict.as_json(judged))
                 raise
             except (ServerError, ClusterError, ConfigError, Bug) as error:
                 progress.warn(f"{run.config.variant.name}: {error}{set_in(getattr(error, 'log_tail', ''))}")
-                for left in levels[place:]:
+                for left in ladder.levels[number:]:
                     self._fail(run, left, error)
                 return
-            ladder.measured = launched.measured
+            ladder.measured, ladder.after_s = launched.measured, self.ahead.after_s(place)
             try:
                 done, code = point.measure(launched, run.config, level, run.folder, asking, ladder, progress, self.stop)
             except ClusterError as error:
@@ -222,6 +226,7 @@ class Grid:
                 with contextlib.suppress(StorageError):  # the ledger may lie on the same full disk
                     self._fail(run, level, error)
                 raise
+            self.ahead.remember(place, launched.measured)
             self._keep(run, level, done, code, progress)
             self.stop.check()
 
@@ -253,6 +258,7 @@ class Grid:
             "variant": run.config.variant.name,
             "workload": run.config.workload.name,
             "block": run.config.block,
+            "repeat": run.repeat,
             "concurrency": level.concurrency,
             "rate": level.rate,
         }

@@ -15,9 +15,9 @@ from typing import Any
 from loadgen import comparison, conclusions
 from loadgen.comparison import Contest, Times
 from loadgen.conclusions import Conclusion
+from loadgen.config import BASELINE
 from loadgen.margin import in_words
 from loadgen.pairing import LOAD, Point
-from loadgen.ratios import BASELINE
 from loadgen.verdict import FAILED, INTERRUPTED, INVALID, VALID
 from server.spec import parse_version
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from loadgen import cluster, config, proven, record, stack, store
+from loadgen.asked import Run
 from loadgen.config import Config
 from loadgen.errors import ClusterError, ServerError, StorageError
 from loadgen.interrupt import Stop
@@ -50,21 +51,21 @@ TOLD = (
 
 def start(
     spec: ServerSpec,
-    conf: Config,
-    folder: Path,
+    run: Run,
     progress: Progress,
     stop: Stop,
     before: Callable[[cluster.Server, Progress], None] | None = None,
 ) -> Launched:
-    """Start (or, external, find) the server, prove it, warm it up; `before` has a look at its place first.
+    """Start (or, external, find) the server of `run`, prove it, warm it up; `before` has a look at its place first.
 
     Raises ServerError, ClusterError or Interrupted, and then leaves nothing.
     """
+    conf, folder = run.config, run.folder
     folder.mkdir(parents=True, exist_ok=True)
     stem = _stem(folder)
     name = secrets.token_hex(4)
     server = cluster.place_server(spec, folder, f"server{stem}.log", name)
-    launched = Launched(f"{spec.variant}-{name}", name, spec, conf.block, server, {}, folder, stem)
+    launched = Launched(f"{spec.variant}-{name}", name, spec, conf.block, server, {}, folder, stem, repeat=run.repeat)
     try:
         if before:
             before(server, progress)
@@ -156,6 +157,7 @@ def _content(launched: Launched, conf: Config) -> dict[str, Any]:
         "simulated": launched.simulated,
         "sim_speed": launched.sim_speed,
         "block": launched.block,
+        "repeat": launched.repeat,
         **told,
         "server_info": endpoint.get("server_info"),
         "provenance": launched.server.ask("provenance", wait_s_max=PROVENANCE_S_MAX),

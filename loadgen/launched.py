@@ -33,6 +33,7 @@ class Launched:
     points: list[str] = field(default_factory=list)  # the folders' names of its Points so far
     metrics: list[dict[str, Any]] = field(default_factory=list)
     must_match: dict[str, Any] = field(default_factory=dict)  # of launch.json
+    repeat: bool = False  # it measures once more what another launch measured before
     profiled: bool = False  # torch's profiler has run in it
     gone: bool = False  # it ended beside a Point: the next one needs another
 

@@ -97,7 +97,9 @@ def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping
         left_s = max(0.0, whole_s - board["t_ns"] / 1e9)
         whole_left_s = None if later_s is None else left_s + later_s
         counts = {name: board[name] for name in ("phase", "finished", "failed", "tokens_per_s", "in_flight")}
-        progress.update({**fixed, **counts, "level_left_s": left_s, "ladder_left_s": whole_left_s})
+        after_s = None if whole_left_s is None or ladder.after_s is None else whole_left_s + ladder.after_s
+        left = {"level_left_s": left_s, "ladder_left_s": whole_left_s, "command_left_s": after_s}
+        progress.update({**fixed, **counts, **left})
 
     return show
 

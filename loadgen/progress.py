@@ -73,7 +73,8 @@ class Progress:
         """Add to what is known of the level under way; None takes a value away.
 
         Names: phase, variant, level, levels, concurrency, rate, finished, failed, tokens_per_s, in_flight,
-        level_left_s, ladder_left_s; or, instead of level_left_s, window (with end_ns), t_ns and duration_s.
+        level_left_s, ladder_left_s, command_left_s; or, instead of level_left_s, window (with end_ns), t_ns and
+        duration_s.
         """
         self._facts.update(facts)
         self._enter(str(facts.get("phase", self._phase)))
@@ -111,7 +112,12 @@ class Progress:
         return " · ".join(f"{figure(known[key])} {word}" for key, word in shown.items() if known.get(key) is not None)
 
     def _left(self) -> str:
-        left = {"level": _level_left_s(self._facts), "whole ladder": self._facts.get("ladder_left_s")}
+        known = self._facts
+        left = {
+            "level": _level_left_s(known),
+            "whole ladder": known.get("ladder_left_s"),
+            "whole command": known.get("command_left_s"),
+        }
         shown = [f"{word} {duration(seconds)}" for word, seconds in left.items() if seconds is not None]
         return f"left: {', '.join(shown)}" if shown else ""
 

@@ -64,6 +64,7 @@ IDENTITY = (
     Column("workload", "string", "workload.name"),
     Column("workload_hash", "string", "hash of all that decides what is asked"),
     Column("block", "int32", "the unit of pairing, and a seed"),
+    Column("repeat", "bool", "true: the baseline once more at the end, to see drift; belongs to no pair"),
     Column("concurrency", "int32", "streams in flight; null in open loop"),
     Column("rate", "float64", "requests a second; null in closed loop"),
     Column("point_id", "string", "one measured cell"),

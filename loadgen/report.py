@@ -16,8 +16,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadgen import beside, ratios, replay, window
-from loadgen.config import Config, in_words, levels
+from loadgen import beside, replay, window
+from loadgen.asked import Run
+from loadgen.config import in_words, levels
 from loadgen.progress import Progress
 from loadgen.verdict import INTERRUPTED, INVALID, VALID, margin
 from loadgen.words import NOTHING, clean, console, duration, figure, many, percent, simulated
@@ -73,11 +74,17 @@ def _title(point: Point) -> Text:
     model, served = point["model"], point.get("model_id")
     if point["engine"] == "external" and served and served != model:
         model = f"serves {served}"  # whatever model.name says, it is not ours
-    parts = [point["variant"], point["engine"], model, point.get("workload"), f"block {point.get('block', 0)}"]
+    name, block = _name(point), f"block {point.get('block', 0)}"
+    parts = [name, point["engine"], model, point.get("workload"), block]
     title = Text(clean(" · ".join(str(part) for part in parts if part)), style="bold", overflow="fold")
     if point.get("simulated"):
         title.append("\n" + simulated(point.get("sim_speed")), style="bold magenta")
     return title
+
+
+def _name(point: Mapping[str, Any]) -> str:
+    """A variant's name in a Point or a ledger's line; the baseline is measured once more to see drift."""
+    return f"{point.get('variant', NOTHING)}{', again at the end' if point.get('repeat') else ''}"
 
 
 def _cells(point: Point, opened: bool) -> list[Text]:
@@ -184,39 +191,48 @@ def ledger_table(lines: Sequence[Mapping[str, Any]]) -> RenderableType:
     for line in lines:
         status = str(line.get("status", NOTHING))
         asked = [line.get("workload") or NOTHING] if several else []
-        cells = [line.get("block", NOTHING), line.get("variant", NOTHING), *asked, level_of(line)]
+        cells = [line.get("block", NOTHING), _name(line), *asked, level_of(line)]
         speed = figure(line.get("output_tokens_per_s"))
         reason = Text(clean(line.get("reason") or ""))
         table.add_row(*map(clean, cells), speed, Text(status, style=COLOURS.get(status, "red")), reason)
     return table
 
 
-def starts(specs: Sequence[ServerSpec], blocks: Sequence[int]) -> int:
+def starts(runs: Sequence[Run], specs: Sequence[ServerSpec]) -> int:
     """How many servers are started: consecutive runs that ask for the same one use it together."""
-    launches = groupby(zip(specs, blocks, strict=True))
-    return sum(1 for (spec, _), _ in launches if spec.engine != "external")
+    launches = groupby((spec, run.config.block, run.repeat) for run, spec in zip(runs, specs, strict=True))
+    return sum(1 for (spec, *_), _ in launches if spec.engine != "external")
 
 
 def plan_text(
-    configs: Sequence[Config], specs: Sequence[ServerSpec], root: Path, estimate_s: float | None = None
+    runs: Sequence[Run],
+    specs: Sequence[ServerSpec],
+    root: Path,
+    estimate_s: float | None = None,
+    missing: int | None = None,
 ) -> str:
-    """What will happen: servers, Points, how long they take without the servers' starts, where results go."""
-    points = [(conf, level) for conf in configs for level in levels(conf.load)]
+    """What will happen: servers, Points, how long they take without the servers' starts, where results go.
+
+    `missing`: how many Points are not there from an earlier time; None: all. The estimate is of these.
+    """
+    points = [(run.config, level) for run in runs for level in levels(run.config.load)]
     windows_s = sum(window.window_s_min(conf.load) for conf, level in points if not level.counted)
-    servers = many(starts(specs, [conf.block for conf in configs]), "server start")
+    servers = many(starts(runs, specs), "server start")
     least = f", windows of {duration(windows_s)} or more" if windows_s else ""
     time = (
         f", about {duration(estimate_s)} beside the start{'s' if 's' in servers[-1] else ''}" if estimate_s else least
     )
-    lines = [f"plan: {servers}, {many(len(points), 'Point')}{time}; results in {root}"]
-    lines += [f"  {run_line(conf, spec)}" for conf, spec in zip(configs, specs, strict=True)]
+    there = len(points) - (len(points) if missing is None else missing)
+    count = many(len(points), "Point") + (f" ({there} VALID already)" if there else "")
+    lines = [f"plan: {servers}, {count}{time}; results in {root}"]
+    lines += [f"  {run_line(run, spec)}" for run, spec in zip(runs, specs, strict=True)]
     speeds = {spec.sim_speed for spec in specs if spec.engine == "sim"}
     return "\n".join([*lines, *map(simulated, sorted(speeds))])
 
 
-def run_line(conf: Config, spec: ServerSpec) -> str:
+def run_line(run: Run, spec: ServerSpec) -> str:
     """One line: a run's choices and its levels."""
-    load = conf.load
+    conf, load = run.config, run.config.load
     known = [replay.resolved(load, level) for level in levels(load)]
     kind = (
         f"trace {load.trace}, mean rate" if load.trace else f"{load.arrival} rate" if known[0].open else "concurrency"
@@ -225,43 +241,35 @@ def run_line(conf: Config, spec: ServerSpec) -> str:
         f"{level.concurrency or level.rate:g}" + (f" ({level.requests} requests)" if level.requests else "")
         for level in known
     )
-    what = (conf.variant.name, spec.engine, conf.model.name, conf.workload.name, f"block {conf.block}")
+    name = _name({"variant": conf.variant.name, "repeat": run.repeat})
+    what = (name, spec.engine, conf.model.name, conf.workload.name, f"block {conf.block}")
     return f"{' · '.join(what)}: {kind} {asked}"
 
 
-def ending(
-    points: Sequence[Point], lines: Sequence[Mapping[str, Any]], root: Path, command: str, planned: int = 0
-) -> str:
-    """All that a finished command prints: tables, the ledger where there is more than one Launch, the next step."""
+def ending(points: Sequence[Point], lines: Sequence[Mapping[str, Any]]) -> str:
+    """The tables of a finished command: its Points', and the ledger where there is more than one Launch."""
     parts: list[RenderableType] = [level_table(points)] if points else []
     launches = {point["launch_id"] for point in points}
     if len(launches) > 1 or len(lines) > len(points):
         parts += [Text("Points of this run", style="bold"), ledger_table(lines), Text("")]
-    texts = [rendered(Group(*parts), sys.stdout)] if parts else []
-    if told := ratios.lines(points):
-        texts += [*map(clean, told), ""]
-    statuses = [line["status"] for line in lines]
-    blocks = len({line["block"] for line in lines})
-    return "\n".join([*texts, next_step(root, statuses, [line["variant"] for line in lines], command, blocks, planned)])
+    return rendered(Group(*parts), sys.stdout) if parts else ""
 
 
-def next_step(
-    root: Path, statuses: Sequence[str], variants: Sequence[str], command: str, blocks: int = 1, planned: int = 0
-) -> str:
-    """Where the files are and the command that comes next; `command` is the one that was typed."""
-    results = f"results: {root}"
+def next_step(root: Path, lines: Sequence[Mapping[str, Any]], command: str, planned: int = 0) -> str:
+    """Where the files are and the command that comes next; `lines` are the ledger's, `command` what was typed."""
+    results, statuses = f"results: {root}", [line["status"] for line in lines]
     bad, missing = sum(status != VALID for status in statuses), max(0, planned - len(statuses))
     if bad or missing:
         resumed = command if "resume=true" in command else f"{command} resume=true"
         left = f", {missing} not begun" if missing else ""
         told = f"{bad} of {many(planned or len(statuses), 'Point')} not VALID{left}"
         return f"{results}\n{told}; measure them again: {resumed}"
-    names = list(dict.fromkeys(variants))
+    names, blocks = list(dict.fromkeys(line["variant"] for line in lines)), {line["block"] for line in lines}
     if len(names) == 1:
         other = "eagle_topk1_v2" if names[0] == "baseline" else "baseline"
         swapped = _elsewhere(command.replace(f"variant={names[0]}", f"variant={other}"))
         return f"{results}\nnext: {swapped}" if swapped != command and "engine=external" not in command else results
-    if blocks == 1 and "block=" not in command:
+    if len(blocks) == 1 and "block=" not in command:
         again = _elsewhere(command.replace(" loadgen -m ", " loadgen -m block=0,1,2 ", 1))
         return f"{results}\nnext, since one block tells nothing across server starts: {again}"
     return f"{results}\nnext: read every request with DuckDB, pandas or Polars: {root}/**/requests.parquet"

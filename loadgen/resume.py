@@ -14,7 +14,7 @@ from loadgen.verdict import VALID
 
 RUNS = "runs.json"  # what a folder was asked, beside its ledger
 
-Key = tuple[str, str, int, int | None, float | None]
+Key = tuple[str, str, int, int | None, float | None, bool]
 
 
 def question(configs: Sequence[Config], places: Sequence[Path], hashes: Sequence[str]) -> list[dict[str, Any]]:
@@ -61,13 +61,14 @@ def find(root: Path, chosen: bool, asked: list[dict[str, Any]]) -> Path:
 
 
 def done(root: Path) -> set[Key]:
-    """The Points that are VALID, by (run's folder, variant, block, concurrency, rate)."""
+    """The Points that are VALID, by what identifies them in the ledger."""
     return {key_of(line) for line in newest(root) if line["status"] == VALID}
 
 
 def key_of(line: dict[str, Any]) -> Key:
-    """What identifies a Point in a ledger."""
-    return (line["folder"], line["variant"], line["block"], line["concurrency"], line.get("rate"))
+    """What identifies a Point in a ledger: the run's folder, variant, block, level, and whether it is a repetition."""
+    level = (line["concurrency"], line.get("rate"))
+    return (line["folder"], line["variant"], line["block"], *level, bool(line.get("repeat")))
 
 
 def newest(root: Path) -> list[dict[str, Any]]:

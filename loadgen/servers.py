@@ -3,12 +3,12 @@
 Owns what a command must not do twice: wait for a start that failed before. Knows nothing of Points and ledgers.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from loadgen import cluster, launch
-from loadgen.config import Config
+from loadgen.asked import Run
 from loadgen.errors import ClusterError, LoadgenError, ServerError, StorageError
 from loadgen.interrupt import Stop
 from loadgen.launched import Launched
@@ -29,26 +29,29 @@ class Servers:
     died: list[tuple[ServerSpec, int]] = field(default_factory=list)  # with its block, each that died in a Point
     left: tuple[str, ...] = ()  # what could not be cleaned up: its node is not used any more
     codes: list[int] = field(default_factory=list)
+    took_s: list[float] = field(default_factory=list)  # each change of servers so far: an end and a start
 
-    def serve(self, spec: ServerSpec, conf: Config, folder: Path, progress: Progress) -> Launched:
-        """The server that is asked for: the running one where it is the same, else a fresh one, its files in `folder`.
+    def serve(self, spec: ServerSpec, run: Run, progress: Progress) -> Launched:
+        """The server that `run` asks for: the running one where it is the same, else a fresh one.
 
         Raises ServerError, ClusterError or Interrupted; Refused before the first one, where nothing can be started.
         """
         if (
             self.launched is None
             or self.launched.gone
-            or (self.launched.spec, self.launched.block) != (spec, conf.block)
+            or (self.launched.spec, self.launched.block, self.launched.repeat) != (spec, run.config.block, run.repeat)
         ):
+            begun_s = time.monotonic()
             self.end(progress)
-            self._refuse(spec, conf.block)
+            self._refuse(spec, run.config.block)
             before, self.before_first = self.before_first, None
             try:
-                self.launched = launch.start(spec, conf, folder, progress, self.stop, before)
+                self.launched = launch.start(spec, run, progress, self.stop, before)
             except (ServerError, ClusterError) as error:
-                self.failed = (spec, conf.block, error)
+                self.failed = (spec, run.config.block, error)
                 self.left = self.left or getattr(error, "left", ())
                 raise
+            self.took_s.append(time.monotonic() - begun_s)
         return self.launched
 
     def _refuse(self, spec: ServerSpec, block: int) -> None:

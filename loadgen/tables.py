@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadgen import advice, paired
+from loadgen import advice, noise, paired
 from loadgen.adaptive import Offer
 from loadgen.advice import Choice
 from loadgen.comparison import Contest, Figure, Row
@@ -54,6 +54,7 @@ def _contest(
 ) -> Iterator[RenderableType]:
     yield Text(title(contest), style="bold", overflow="fold")
     yield from (Text(line, style="bold magenta") for line in speeds(contest))
+    yield from (Text(clean(one.words), style="bold cyan", overflow="fold") for one in noise.of(contest, commands))
     for goal, words in GOAL_WORDS.items():
         said = advice.sentence(contest, chosen[contest.workload, goal])
         yield Text(clean(f"{words}: {said}"), style="bold", overflow="fold")
@@ -151,6 +152,7 @@ def notes(contest: Contest) -> Iterator[str]:
             yield f"crossover: {name} is {word} {advice.crossing(one)}"
         if len(found) > 1:
             yield f"{name} crosses {len(found)} times: no single number says where it is better"
+    yield from kinds(contest)
     for drift in contest.drift:
         change = 100 * (drift.ratio - 1)
         again = f"{contest.baseline} again at the end {change:+.1f} %"
@@ -168,6 +170,19 @@ def offered(offer: Offer) -> Text:
     does = "; ".join(offer.words)
     told = f"one server could have both: {offer.chain} with {does} (--adaptive FILE writes it, for eagle_dynamic)"
     return Text(clean(told), overflow="fold")
+
+
+def kinds(contest: Contest) -> Iterator[str]:
+    """Accept length by kind of prompt, of each variant that has one, at the lowest level of it that was measured."""
+    for name in contest.variants:
+        row = next((row for row in contest.of(name) if row.accept_by_kind), None)
+        if row is None:
+            continue
+        told = [one for point in row.points for one in (point["summary"].get("by_kind") or {}).values()]
+        stands_in = any(one.get("accept_source") == "tokens_per_chunk" for one in told)
+        what = "tokens an event, in the place of accept length," if stands_in else "accept length"
+        shown = ", ".join(f"{kind} {value:.2f}" for kind, value in row.accept_by_kind.items())
+        yield f"{what} by kind of prompt, {name} at {row.level.words}: {shown}"
 
 
 def not_valid(points: Sequence[Point], never: Sequence[Mapping[str, Any]]) -> RenderableType:

@@ -42,7 +42,6 @@ PURE = {
             "logged",
             "energy",
             "stack",
-            "ratios",
             "shares",
             "paired",
             "pairing",
@@ -64,6 +63,8 @@ PURE = {
             "page.sheets",
             "page.origin",
             "page.document",
+            "drift",
+            "noise",
         ]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity", "batches", "vllm"]),

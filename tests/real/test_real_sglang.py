@@ -3,12 +3,11 @@
 Its prompts' text and the speed mean nothing (a random model, plain PyTorch); dialect, counting and equality do.
 """
 
-import re
-
 import pytest
 from engines import Study, require_nothing_left, run, unprepared
 
-from loadgen import audit
+from loadgen import audit, compare
+from loadgen.paired import TOO_FEW
 
 pytestmark = [
     pytest.mark.slow,
@@ -89,16 +88,17 @@ def test_speculation_changes_no_answer(study: Study) -> None:
 
 
 def test_the_tool_says_whether_speculation_pays_here(study: Study) -> None:
-    """One line a variant, and its word follows its ratios: trees in Python on one core cannot be worth it."""
-    lines = {line.split(":")[0].strip(): line for line in study.out.splitlines() if " x at concurrency " in line}
-    assert set(lines) == set(SPECULATIVE)
-    for variant, line in lines.items():
-        ratios = [float(text) for text in re.findall(r"([\d.]+) x at concurrency", line)]
-        assert len(ratios) == 3, line
-        assert f"{BLOCKS} blocks" in line
-        assert ("does not pay here" in line) == all(ratio < 1 for ratio in ratios), line
-        if variant == "eagle1_tree":
-            assert ratios[-1] < 1, "eight draft tokens in Python cannot be worth it with eight streams"
+    """A ratio for each variant and level, two blocks a guess: trees in Python on one core cannot be worth it."""
+    assert f"({BLOCKS} blocks: a guess, " in study.out
+    (contest,) = compare.compare([study.folder]).contests
+    assert set(contest.variants) == {"baseline", *SPECULATIVE}
+    for variant in SPECULATIVE:
+        ratios = [row.output.ratio for row in contest.of(variant)]
+        assert [(ratio and ratio.blocks) for ratio in ratios] == [BLOCKS] * 3, variant
+        assert {row.output.word for row in contest.of(variant)} == {TOO_FEW}
+    last = contest.of("eagle1_tree")[-1].output.ratio
+    assert last is not None
+    assert last.value < 1, "eight draft tokens in Python cannot be worth it with eight streams"
 
 
 def test_what_was_written_can_be_audited_again(study: Study, capsys: pytest.CaptureFixture[str]) -> None:

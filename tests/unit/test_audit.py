@@ -44,6 +44,13 @@ def test_another_question_is_not_compared(name: str) -> None:
     assert (one.equal, one.different, one.missing) == (0, [], [])
 
 
+def test_the_baseline_once_more_at_the_end_is_no_question() -> None:
+    """Its answers neither stand for the first ones nor count as another variant's."""
+    again = [row("baseline", seq, "other", repeat=True) for seq in range(3)]
+    (one,) = compare([*BASELINE, row("chain", 0, "a"), row("chain", 1, "b"), row("chain", 2, "c"), *again])
+    assert (one.variant, one.equal, one.different) == ("chain", 3, [])
+
+
 def test_a_level_that_a_variant_did_not_run_is_not_missing() -> None:
     """A variant measured at one level of two lacks nothing at the other."""
     more = [row("baseline", 0, "a", concurrency=8), row("chain", 0, "a", concurrency=8)]

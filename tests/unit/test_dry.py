@@ -2,17 +2,20 @@
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from goldens import VERSIONS, composed, spec_of
 
 from loadgen.__main__ import variants
+from loadgen.asked import Run
 from loadgen.config import Config, Engine, Load
 from loadgen.dry import dry_run
 from server.proof import checks
 from server.variant import ServerSpec, SpecError, argv, check, notes
 
 COMPOSED: Config = composed()
+RUN = Run(COMPOSED, Path("out"))
 
 
 def refusal_of(spec: ServerSpec) -> str | None:
@@ -32,7 +35,7 @@ def test_command_environment_and_checks_or_the_reason(name: str, version: str) -
         assert f"variant {name} on sglang {version}: " in reason
         assert "; set engine.version" in reason
         return
-    text = dry_run([(COMPOSED, spec)])
+    text = dry_run([(RUN, spec)])
     assert shlex.join(argv(spec, host="127.0.0.1", port=30000, seed=0)) in text
     assert f"runs: sglang {version}, spec_mode " in text
     assert all(f"note: {note}" in text for note in notes(spec))
@@ -43,15 +46,15 @@ def test_command_environment_and_checks_or_the_reason(name: str, version: str) -
 
 def test_variables_stand_before_the_command() -> None:
     """As a shell takes them."""
-    text = dry_run([(COMPOSED, replace(spec_of("nccl_tuned"), version="0.5.9"))])
+    text = dry_run([(RUN, replace(spec_of("nccl_tuned"), version="0.5.9"))])
     assert "\n  NCCL_ALGO=Ring NCCL_CUMEM_ENABLE=1 " in text
     assert " python -m sglang.launch_server --model-path MODEL" in text
-    assert "its log is held against: " in dry_run([(COMPOSED, replace(spec_of("torch_symm_mem"), version="0.5.9"))])
+    assert "its log is held against: " in dry_run([(RUN, replace(spec_of("torch_symm_mem"), version="0.5.9"))])
 
 
 def test_an_unset_version_is_said() -> None:
     """Which flags are shown where the installed version is not known, and that a start will read it."""
-    text = dry_run([(COMPOSED, spec_of("eagle_dynamic"))])
+    text = dry_run([(RUN, spec_of("eagle_dynamic"))])
     assert "runs: sglang 0.5.14, spec_mode adaptive; engine.version is not set" in text
 
 
@@ -78,5 +81,5 @@ def test_a_running_server_has_no_command() -> None:
 def test_what_cannot_work_out_is_said_before_the_start(args: dict[str, object], said: str) -> None:
     """Minutes before the first Point is INVALID, or measures the baseline under another name."""
     spec = replace(spec_of("baseline"), version="0.5.9")
-    assert said in dry_run([(COMPOSED, replace(spec, args={**spec.args, **args}))])
-    assert "note: " not in dry_run([(COMPOSED, spec)])
+    assert said in dry_run([(RUN, replace(spec, args={**spec.args, **args}))])
+    assert "note: " not in dry_run([(RUN, spec)])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from loadgen import verdict
+from loadgen.asked import Run
 from loadgen.config import Config, Engine, Load, Model, Variant, Workload
 from loadgen.report import (
     Progress,
@@ -311,7 +312,8 @@ def config(variant: str, block: int = 0, **load: Any) -> tuple[Config, ServerSpe
 def test_the_plan_counts_servers_and_points() -> None:
     """Consecutive runs that ask for the same server use it together."""
     runs = [config("baseline", concurrency=1), config("baseline", concurrency=16), config("eagle")]
-    text = plan_text([conf for conf, _ in runs], [spec for _, spec in runs], Path("outputs/x"))
+    asked = [Run(conf, Path("outputs/x")) for conf, _ in runs]
+    text = plan_text(asked, [spec for _, spec in runs], Path("outputs/x"))
     assert "2 server starts, 4 Points, windows of 20 s or more; results in outputs/x" in text
     assert "eagle · sim · kimi_k25 · story · block 0: concurrency 1, 16" in text
     assert "SIMULATED x10" in text
@@ -320,26 +322,41 @@ def test_the_plan_counts_servers_and_points() -> None:
 def test_the_next_step_is_a_command() -> None:
     """After one variant comes the other, after one block more blocks, then the data; after a bad Point a resume."""
     root, command = Path("outputs/2026-01-02/10-00-00"), "python -m loadgen +variant=baseline load.concurrency=4"
-    two, grid = ["baseline", "eagle"], "python -m loadgen -m +variant=baseline,eagle"
-    assert "-m block=0,1,2 +variant=baseline,eagle" in next_step(root, ["VALID"] * 2, two, grid)
-    assert f"{root}/**/requests.parquet" in next_step(root, ["VALID"] * 2, two, grid, blocks=3)
-    assert next_step(root, ["VALID"], ["baseline"], command).endswith("+variant=eagle_topk1_v2 load.concurrency=4")
-    assert "next" not in next_step(root, ["VALID"], ["baseline"], f"{command} engine=external engine.url=http://h:1")
+    one, two = [line("baseline")], [line("baseline"), line("eagle")]
+    grid = "python -m loadgen -m +variant=baseline,eagle"
+    assert "-m block=0,1,2 +variant=baseline,eagle" in next_step(root, two, grid)
+    blocks = [*two, {**two[0], "block": 1}, {**two[1], "block": 1}]
+    assert f"{root}/**/requests.parquet" in next_step(root, blocks, grid)
+    assert next_step(root, one, command).endswith("+variant=eagle_topk1_v2 load.concurrency=4")
+    assert "next" not in next_step(root, one, f"{command} engine=external engine.url=http://h:1")
     folder = f"{command} hydra.run.dir=/tmp/a resume=true"
-    assert next_step(root, ["VALID"], ["baseline"], folder).endswith("+variant=eagle_topk1_v2 load.concurrency=4")
-    bad = next_step(root, ["VALID", "FAILED"], two, grid, planned=3)
+    assert next_step(root, one, folder).endswith("+variant=eagle_topk1_v2 load.concurrency=4")
+    bad = next_step(root, [two[0], line("eagle", "FAILED")], grid, planned=3)
     assert "1 of 3 Points not VALID, 1 not begun" in bad
     assert bad.endswith(f"{grid} resume=true")
 
 
 def test_the_ending_shows_the_ledger_when_the_table_does_not_say_all() -> None:
     """A Point that never came to be measured is in the ledger's table; a single ladder needs none."""
-    alone = ending([point()], [line("eagle_topk1_v2")], Path("outputs/x"), "python -m loadgen")
+    alone = ending([point()], [line("eagle_topk1_v2")])
     assert "Points of this run" not in alone
-    more = ending([point()], [line("eagle_topk1_v2"), line("b", "FAILED", "server: no")], Path("outputs/x"), "c")
+    more = ending([point()], [line("eagle_topk1_v2"), line("b", "FAILED", "server: no")])
     assert "Points of this run" in more
     assert "server: no" in more
-    assert "results: outputs/x" in ending([], [], Path("outputs/x"), "c")
+    assert ending([], []) == ""
+
+
+def test_the_baseline_once_more_is_called_so() -> None:
+    """In the plan, above its table and in the ledger's; its server is another one."""
+    conf, spec = config("baseline", concurrency=1)
+    runs = [Run(conf, Path("outputs/x/0")), Run(conf, Path("outputs/x/drift"), repeat=True)]
+    text = plan_text(runs, [spec, spec], Path("outputs/x"), missing=1)
+    assert "plan: 2 server starts, 2 Points (1 VALID already)" in text
+    assert "baseline, again at the end · sim" in text
+    last = point(variant="baseline", repeat=True, launch_id="l9")
+    shown = ending([point(variant="baseline"), last], [line("baseline"), {**line("baseline"), "repeat": True}])
+    assert shown.count("baseline, again at the end") == 2
+    assert next_step(Path("r"), [line("baseline")], "c").startswith("results: r")
 
 
 class Clock:
@@ -377,9 +394,11 @@ def test_progress_tells_level_and_time_left() -> None:
     with Progress(False, stream, Clock()) as progress:
         progress.update({**known, "window": Window(0, 10_000_000_000, ""), "t_ns": 4_000_000_000, "duration_s": 1.5})
         progress.update({"level_left_s": 3, "ladder_left_s": 100, "phase": "drain"})
-    first, second = stream.getvalue().splitlines()
+        progress.update({"command_left_s": 3700, "phase": "last requests"})
+    first, second, third = stream.getvalue().splitlines()
     assert first == "eagle · level 2 of 8 · concurrency 16 · window · 16 in flight · left: level 8 s"
     assert second.endswith("drain · 16 in flight · left: level 3 s, whole ladder 1 min 40 s")
+    assert third.endswith("left: level 3 s, whole ladder 1 min 40 s, whole command 1 h 01 min")
 
 
 def test_quiet_progress_says_nothing_but_warnings() -> None:

@@ -1,0 +1,36 @@
+"""What a finished command prints: tables of its Points, how its variants compare, the next step.
+
+Owns when a comparison is made at the end of a command; what it says is `compare`'s. Never changes an exit code.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from loadgen import compare, report, resume
+from loadgen.config import BASELINE, Config, levels
+from loadgen.errors import LoadgenError
+
+
+def tell(configs: Sequence[Config], root: Path, command: str, interrupted: bool) -> None:
+    """Print it all to stdout; `command` is what was typed."""
+    lines = resume.newest(root)
+    if told := report.ending(resume.points(root), lines):
+        print(told)
+    names = {config.variant.name for config in configs}
+    if BASELINE in names and len(names) > 1:
+        # Who has pressed Ctrl-C does not wait until all rows are read.
+        print(_later(root) if interrupted else compared(root))
+    print(report.next_step(root, lines, command, sum(len(levels(config.load)) for config in configs)))
+
+
+def _later(root: Path) -> str:
+    return f"what there is so far can be compared: python -m loadgen.compare {root}"
+
+
+def compared(root: Path) -> str:
+    """The comparison of a command's Points, or in one line why there is none."""
+    try:
+        found = compare.compare([root])
+    except LoadgenError as error:
+        return f"no comparison: {'; '.join(line.strip() for line in str(error).splitlines())}"
+    return compare.text(found) if found.contests else "no comparison: no Point is VALID"

@@ -1,0 +1,81 @@
+"""The study told by the simulator through the program's own command: what it says of each variant, and advises."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import measured, server_reasons
+
+pytestmark = pytest.mark.slow
+# Ratios to the baseline that the study found.
+TREE = {1: 0.84, 30: 0.42, 100: 0.44}
+CHAIN = {1: 0.94, 30: 1.10, 100: 1.00}
+STUDY = ("-m", "+study=eagle", "load.concurrency=[1,30,100]", "engine=sim")
+
+
+def test_the_study(tmp_path: Path) -> None:
+    """The tree loses at every level; the chain is worse alone, better at 30 and the same at 100: so it is advised."""
+    code, points, said = measured(tmp_path, *STUDY, limit_s=900)
+    print(said)
+    assert code in (0, 6), said
+    assert server_reasons(points) == []
+    again = [point for point in points if point["repeat"]]
+    assert (len(points), len(again)) == (3 * 3 * 3 + 3, 3)
+    assert len({point["launch_id"] for point in points}) == 3 * 3 + 1
+    (contest,) = compared(tmp_path)["contests"]
+    rows = {(row["variant"], row["concurrency"]): row["output_tokens_per_s"] for row in contest["rows"]}
+    assert {rows["eagle_topk4_v1", level]["word"] for level in TREE} == {"worse"}
+    assert {level: rows["eagle_topk1_v2", level]["word"] for level in CHAIN} == {1: "worse", 30: "better", 100: "same"}
+    for variant, expected in (("eagle_topk4_v1", TREE), ("eagle_topk1_v2", CHAIN)):
+        found = {level: rows[variant, level]["ratio"]["value"] for level in expected}
+        print(variant, {level: round(ratio, 3) for level, ratio in found.items()})
+        assert found == pytest.approx(expected, abs=0.05)
+    check_advice(contest)
+    assert contest["answer"]["throughput"] in said, "the command ends with the comparison"
+    assert [drift["level"] for drift in contest["drift"]] == ["concurrency 1", "concurrency 30", "concurrency 100"]
+
+
+def check_advice(contest: dict[str, Any]) -> None:
+    """One crossover, between the levels of which one is worse and one is better; the baseline below it."""
+    assert set(contest["crossovers"]) == {"eagle_topk1_v2"}
+    ((crossing),) = contest["crossovers"]["eagle_topk1_v2"]
+    assert (crossing["rises"], crossing["between"]) == (True, [1.0, 30.0])
+    assert 1 < crossing["at"] < 30
+    assert crossing["interval"][0] <= crossing["at"] <= crossing["interval"][1]
+    chosen = [(one["low"], one["high"], one["variant"]) for one in contest["choices"]["throughput"]]
+    assert chosen == [
+        ("concurrency 1", "concurrency 1", "baseline"),
+        ("concurrency 30", "concurrency 100", "eagle_topk1_v2"),
+    ]
+
+
+def compared(folder: Path) -> dict[str, Any]:
+    """What `python -m loadgen.compare` says of the one command that ran in `folder`."""
+    (results,) = folder.glob("outputs/*/*")
+    told = subprocess.run(
+        [sys.executable, "-m", "loadgen.compare", str(results), "--format", "json"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return dict(json.loads(told.stdout))
+
+
+def test_a_fixed_prompt_flatters(tmp_path: Path) -> None:
+    """One stream: with the fixed prompt the fused tree is 2-6 % ahead of the baseline, with diverse prompts behind."""
+    code, points, said = measured(tmp_path, "-m", "+study=single_stream", "engine=sim", limit_s=200)
+    assert code in (0, 6), said
+    assert server_reasons(points) == []
+    fixed = {point["variant"]: point["summary"]["output_tokens_per_s"] for point in points}
+    assert 1.02 <= fixed["eagle_fusion_v1"] / fixed["baseline"] <= 1.06
+    diverse_folder = tmp_path / "diverse"
+    diverse_folder.mkdir()
+    grid = ["-m", "+variant=baseline,eagle_fusion_v1", "load.concurrency=1", "engine=sim"]
+    _, points, said = measured(diverse_folder, *grid, limit_s=200)
+    diverse = {point["variant"]: point["summary"]["output_tokens_per_s"] for point in points}
+    assert diverse["eagle_fusion_v1"] / diverse["baseline"] < 0.95, said
