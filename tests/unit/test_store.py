@@ -438,3 +438,19 @@ def test_every_declared_type_has_an_arrow_type() -> None:
     """A column of any declared type can be written."""
     types = {"string", "bool", "int32", "int64", "float64", "timestamp", "list<int32>", "list<int64>", "list<float32>"}
     assert len(schema([Column(kind, kind, "") for kind in types])) == len(types)
+
+
+def test_the_first_row_imports_nothing(tmp_path: Path) -> None:
+    """Arrow looks for pandas when it makes its first table; in a worker that would stop all streams."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from rows import row
+from loadgen import store
+writer = store.RowWriter(store.Path({str(tmp_path / "a.arrows")!r}))
+before = set(sys.modules)
+writer.append([row(0)])
+print(sorted(set(sys.modules) - before))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
