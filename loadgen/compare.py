@@ -74,11 +74,12 @@ def _baseline(named: Mapping[str, str], asked: str) -> str:
     return next((label for label in labels if label == asked or label.startswith(f"{asked} ")), asked)
 
 
-def text(found: Compared) -> str:
-    """The whole comparison for a terminal."""
+def text(found: Compared, missing: bool = True) -> str:
+    """The whole comparison for a terminal; `missing`: also what is not VALID, and why."""
     parts = [tables.whole(found.contests, found.chosen, found.commands)]
     parts += [tables.offered(one) for one in found.offers()]
-    parts.append(tables.not_valid(found.evidence.points, found.evidence.never))
+    if missing:
+        parts.append(tables.not_valid(found.evidence.points, found.evidence.never))
     return rendered(Group(*parts), sys.stdout)
 
 

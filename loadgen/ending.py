@@ -19,7 +19,7 @@ def tell(configs: Sequence[Config], root: Path, command: str, interrupted: bool)
     names = {config.variant.name for config in configs}
     if BASELINE in names and len(names) > 1:
         # Who has pressed Ctrl-C does not wait until all rows are read.
-        print(_later(root) if interrupted else compared(root))
+        print(f"{_later(root) if interrupted else compared(root)}\n")
     print(report.next_step(root, lines, command, sum(len(levels(config.load)) for config in configs)))
 
 
@@ -33,4 +33,5 @@ def compared(root: Path) -> str:
         found = compare.compare([root])
     except LoadgenError as error:
         return f"no comparison: {'; '.join(line.strip() for line in str(error).splitlines())}"
-    return compare.text(found) if found.contests else "no comparison: no Point is VALID"
+    # What is not VALID stands in the tables above it.
+    return compare.text(found, missing=False) if found.contests else "no comparison: no Point is VALID"

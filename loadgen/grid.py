@@ -155,7 +155,7 @@ def measure(
     estimate_s = forecast.together_s(left)
     grid.servers.before_first = preflight.before_first(configs, specs, estimate_s, stop)
     with Progress(runs[0].config.output.quiet) as progress:
-        progress.line(report.plan_text(runs, specs, root, estimate_s, sum(len(ladder.levels) for ladder in left)))
+        progress.line(report.plan_text(runs, specs, root, estimate_s, [len(ladder.levels) for ladder in left]))
         for warned in dict.fromkeys(map(dry.cap_warning, configs, specs)):
             if warned:
                 progress.warn(warned)

@@ -198,9 +198,9 @@ def ledger_table(lines: Sequence[Mapping[str, Any]]) -> RenderableType:
     return table
 
 
-def starts(runs: Sequence[Run], specs: Sequence[ServerSpec]) -> int:
+def starts(runs: Sequence[tuple[Run, ServerSpec]]) -> int:
     """How many servers are started: consecutive runs that ask for the same one use it together."""
-    launches = groupby((spec, run.config.block, run.repeat) for run, spec in zip(runs, specs, strict=True))
+    launches = groupby((spec, run.config.block, run.repeat) for run, spec in runs)
     return sum(1 for (spec, *_), _ in launches if spec.engine != "external")
 
 
@@ -209,20 +209,23 @@ def plan_text(
     specs: Sequence[ServerSpec],
     root: Path,
     estimate_s: float | None = None,
-    missing: int | None = None,
+    missing: Sequence[int] | None = None,
 ) -> str:
     """What will happen: servers, Points, how long they take without the servers' starts, where results go.
 
-    `missing`: how many Points are not there from an earlier time; None: all. The estimate is of these.
+    `missing`: how many Points of each run are not there from an earlier time; None: all. Starts and estimate are for
+    these.
     """
     points = [(run.config, level) for run in runs for level in levels(run.config.load)]
     windows_s = sum(window.window_s_min(conf.load) for conf, level in points if not level.counted)
-    servers = many(starts(runs, specs), "server start")
+    left = [len(levels(run.config.load)) for run in runs] if missing is None else missing
+    begun = [(run, spec) for run, spec, count in zip(runs, specs, left, strict=True) if count]
+    servers = many(starts(begun), "server start")
     least = f", windows of {duration(windows_s)} or more" if windows_s else ""
     time = (
         f", about {duration(estimate_s)} beside the start{'s' if 's' in servers[-1] else ''}" if estimate_s else least
     )
-    there = len(points) - (len(points) if missing is None else missing)
+    there = len(points) - sum(left)
     count = many(len(points), "Point") + (f" ({there} VALID already)" if there else "")
     lines = [f"plan: {servers}, {count}{time}; results in {root}"]
     lines += [f"  {run_line(run, spec)}" for run, spec in zip(runs, specs, strict=True)]

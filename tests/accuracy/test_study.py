@@ -18,13 +18,8 @@ STUDY = ("-m", "+study=eagle", "load.concurrency=[1,30,100]", "engine=sim")
 
 def test_the_study(tmp_path: Path) -> None:
     """The tree loses at every level; the chain is worse alone, better at 30 and the same at 100: so it is advised."""
-    code, points, said = measured(tmp_path, *STUDY, limit_s=900)
+    said = whole(tmp_path)
     print(said)
-    assert code in (0, 6), said
-    assert server_reasons(points) == []
-    again = [point for point in points if point["repeat"]]
-    assert (len(points), len(again)) == (3 * 3 * 3 + 3, 3)
-    assert len({point["launch_id"] for point in points}) == 3 * 3 + 1
     (contest,) = compared(tmp_path)["contests"]
     rows = {(row["variant"], row["concurrency"]): row["output_tokens_per_s"] for row in contest["rows"]}
     assert {rows["eagle_topk4_v1", level]["word"] for level in TREE} == {"worse"}
@@ -36,6 +31,21 @@ def test_the_study(tmp_path: Path) -> None:
     check_advice(contest)
     assert contest["answer"]["throughput"] in said, "the command ends with the comparison"
     assert [drift["level"] for drift in contest["drift"]] == ["concurrency 1", "concurrency 30", "concurrency 100"]
+
+
+def whole(folder: Path) -> str:
+    """The study, gone on with while a busy neighbour of the test machine spoils Points; what it printed at last."""
+    for resume in ((), ("resume=true",), ("resume=true",)):
+        code, points, said = measured(folder, *STUDY, *resume, limit_s=900)
+        assert code in (0, 6), said
+        assert server_reasons(points) == []
+        if not resume and code == 0:
+            assert len(points) == 3 * 3 * 3 + 3
+            assert sum(point["repeat"] for point in points) == 3
+            assert len({point["launch_id"] for point in points}) == 3 * 3 + 1
+        if code == 0:
+            break
+    return said
 
 
 def check_advice(contest: dict[str, Any]) -> None:

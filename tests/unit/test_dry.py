@@ -61,7 +61,9 @@ def test_an_unset_version_is_said() -> None:
 def test_a_running_server_has_no_command() -> None:
     """An external server is named; what it tells will still be held against the variant."""
     conf = replace(COMPOSED, engine=Engine("external"), load=Load("closed", concurrency=3))
-    text = dry_run([(conf, replace(spec_of("eagle_topk1_v2"), engine="external", urls=("http://h:1",)))])
+    text = dry_run(
+        [(replace(RUN, config=conf), replace(spec_of("eagle_topk1_v2"), engine="external", urls=("http://h:1",)))]
+    )
     assert "a server that is running at http://h:1" in text
     assert "max_running_requests = at least 3" in text
     assert "launch_server" not in text
