@@ -129,7 +129,7 @@ def _contest(
         tuple(names),
         rows,
         {name: tuple(_crossovers(name, baseline, rows, margin)) for name in names if name != baseline},
-        tuple(_drift(points, rows, named, baseline)),
+        tuple(sorted(_drift(points, rows, named, baseline), key=lambda one: pairing.place_of(one.level))),
         tuple(_cautions(levels, rows, baseline)),
     )
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 import pytest
@@ -129,3 +130,59 @@ def test_study_runs_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert set(rows["study"].to_pylist()) == {"single_stream"}
     assert set(rows["variant"].to_pylist()) == {"baseline", "eagle_fusion_v1"}
     assert len(set(rows["launch_id"].to_pylist())) == 2
+
+
+def tiny(folder: Path, study: str, blocks: str, requests: int = 6) -> list[dict[str, Any]]:
+    """A study with short answers and fixed counts; its Points, each of a server that is what was asked for."""
+    small = ["load.concurrency=[2]", f"load.requests={requests}", "workload.max_tokens=48", "engine.sim_speed=8"]
+    quiet = ["engine=sim", "output.quiet=true", f"hydra.sweep.dir={folder}/sweep"]
+    code = main(["-m", f"+study={study}", f"block={blocks}", *small, *quiet])
+    assert code in (0, 6)
+    points = [json.loads(path.read_text()) for path in point_files(folder)]
+    assert not [reason for point in points for reason in point["verdict"]["reasons"] if reason["rule"] == "server"]
+    return points
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_ray")
+def test_noise_is_the_same_server_under_two_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The comparison's first lines say how far apart the two lie; neither is better."""
+    points = tiny(tmp_path, "noise", "0,1,2")
+    assert len({point["launch_id"] for point in points}) == 6
+    out = capsys.readouterr().out
+    if all(point["verdict"]["status"] == "VALID" for point in points):
+        assert "A/A: baseline_again is the baseline by another name, and " in out
+        assert "(root mean square of 3 pairs)" in out
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_ray")
+def test_two_workloads_share_servers_and_have_a_contest_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A fixed prompt is accepted for longer than the eight kinds of diverse ones on average."""
+    points = tiny(tmp_path, "acceptance", "0", 16)
+    assert len({point["launch_id"] for point in points}) == 2
+    assert len(points) == 4
+    kinds = {
+        kind: told["accept_length"]
+        for point in points
+        if point["variant"] == "eagle_topk4_v1"
+        for kind, told in point["summary"]["by_kind"].items()
+    }
+    assert len(kinds) == 9
+    assert kinds.pop("fixed") > sum(kinds.values()) / len(kinds)
+    out = capsys.readouterr().out
+    if all(point["verdict"]["status"] == "VALID" for point in points):
+        assert [out.count(f"{name} · kimi_k25 · sim") for name in ("fixed_prompt", "diverse")] == [1, 1]
+        assert "by kind of prompt, eagle_topk4_v1 at concurrency 2: fixed " in out
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_ray")
+def test_dynamic_has_all_three_ways_to_speculate(tmp_path: Path) -> None:
+    """On 0.5.23 a tree with overlap, a chain and the adaptive chain beside the baseline."""
+    points = tiny(tmp_path, "dynamic", "0")
+    assert {(point["spec_mode"], point["engine_version"]) for point in points} == {
+        (mode, "0.5.23") for mode in ("none", "tree_overlap", "chain_overlap", "adaptive")
+    }

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from points import point
+from test_compare import write
 from test_config import made
 
 from loadgen import ending, store
@@ -47,6 +49,25 @@ def test_a_refusal_is_one_line(tmp_path: Path) -> None:
     text = ending.compared(tmp_path)
     assert text.startswith("no comparison: no point.json lies below")
     assert "\n" not in text
+
+
+def test_points_that_are_not_alike_are_told_in_one_line(tmp_path: Path) -> None:
+    """A grid over something that must match: what differs, and the name that allows it."""
+    of = [{"engine.version": version} for version in ("0.5.9", "0.5.23")]
+    pair = [point("baseline", 1, 90.0, of=of[0]), point("eagle_topk1_v2", 1, 99.0, of=of[1])]
+    text = ending.compared(write(tmp_path, pair))
+    assert text.startswith("no comparison: these results are not alike")
+    assert 'engine.version: "0.5.9" in ' in text
+    assert text.endswith("--allow engine.version")
+    assert "\n" not in text
+
+
+def test_the_end_lists_nothing_twice(tmp_path: Path) -> None:
+    """What is not VALID stands in the tables above the comparison already."""
+    bad = point("eagle_topk1_v2", 2, 99.0, status="INVALID")
+    text = ending.compared(write(tmp_path, [point("baseline", 1, 90.0), point("eagle_topk1_v2", 1, 99.0), bad]))
+    assert "for throughput: " in text
+    assert "not VALID" not in text
 
 
 def test_nothing_is_compared_without_a_pair_or_after_a_signal(
