@@ -18,7 +18,7 @@ from rich.text import Text
 
 from loadgen import beside, replay, window
 from loadgen.asked import Run
-from loadgen.config import in_words, levels
+from loadgen.config import BASELINE, in_words, levels
 from loadgen.progress import Progress
 from loadgen.verdict import INTERRUPTED, INVALID, VALID, margin
 from loadgen.words import NOTHING, clean, console, duration, figure, many, percent, simulated
@@ -275,7 +275,8 @@ def next_step(root: Path, lines: Sequence[Mapping[str, Any]], command: str, plan
     if len(blocks) == 1 and "block=" not in command:
         again = _elsewhere(command.replace(" loadgen -m ", " loadgen -m block=0,1,2 ", 1))
         return f"{results}\nnext, since one block tells nothing across server starts: {again}"
-    return f"{results}\nnext: read every request with DuckDB, pandas or Polars: {root}/**/requests.parquet"
+    page = f"the comparison as a page: python -m loadgen.compare {root}; " if BASELINE in names else ""
+    return f"{results}\nnext: {page}every request, for DuckDB, pandas or Polars: {root}/**/requests.parquet"
 
 
 def _elsewhere(command: str) -> str:

@@ -327,6 +327,7 @@ def test_the_next_step_is_a_command() -> None:
     assert "-m block=0,1,2 +variant=baseline,eagle" in next_step(root, two, grid)
     blocks = [*two, {**two[0], "block": 1}, {**two[1], "block": 1}]
     assert f"{root}/**/requests.parquet" in next_step(root, blocks, grid)
+    assert f"python -m loadgen.compare {root}; " in next_step(root, blocks, grid)
     assert next_step(root, one, command).endswith("+variant=eagle_topk1_v2 load.concurrency=4")
     assert "next" not in next_step(root, one, f"{command} engine=external engine.url=http://h:1")
     folder = f"{command} hydra.run.dir=/tmp/a resume=true"
