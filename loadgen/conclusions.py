@@ -86,6 +86,8 @@ def speculation(contest: Contest, speculative: Collection[str], unseen: Sequence
     stands = {name: _stand([_word(contest, row) for row in some]) for name, some in rows.items()}
     best = next(one for one in _HEADS if one in stands.values())
     names = [name for name, stand in stands.items() if stand == best]
+    if best == SAME and levels[0].open:  # who keeps up with a rate has that rate's throughput, whatever it costs
+        best = UNDECIDED
     said, head = _HEADS[best]
     named = [name for name in rows if not ("{names}" in head and names == [name])]  # the head has its name already
     ordered = sorted(rows, key=lambda name: (name not in names, name))

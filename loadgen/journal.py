@@ -11,9 +11,10 @@ where there is nothing to record, or where the file holds what is not ours; 5 wh
 
 import argparse
 import functools
+import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ import yaml
 
 from loadgen import advice, evidence, notebook, notes, store
 from loadgen.comparison import Times
-from loadgen.dataset import REQUESTS_FILE, read_json, reported
+from loadgen.dataset import read_json, reported
 from loadgen.errors import ConfigError, LoadgenError, StorageError
 from loadgen.history import History, Known, history
 from loadgen.pairing import Point
+from loadgen.ratios import BASELINE
 from loadgen.resume import RUNS
+from loadgen.verdict import VALID
 from loadgen.words import many
 from server.spec import algorithm
 
@@ -43,7 +46,7 @@ def gather(roots: Sequence[Path], home: Path) -> list[Point]:
     relative = not all(root.is_absolute() for root in roots)
     asked = functools.cache(_asked)
     placed = functools.cache(lambda root: _place(Path(root).resolve(), home, relative))
-    points = [*found.points, *(_never(line, asked) for line in found.never)]
+    points = [*_apart(found.points), *(_never(line, asked) for line in found.never)]
     points = [{**point, "variant": notebook.plain(point["variant"]), "root": placed(point["root"])} for point in points]
     # What never came to be and does not tell is as simulated as the rest of its command.
     worlds = {point["root"]: point["simulated"] for point in points if point.get("simulated") is not None}
@@ -54,6 +57,31 @@ def gather(roots: Sequence[Path], home: Path) -> list[Point]:
         }
         for point in points
     ]
+
+
+def _apart(points: Sequence[Point]) -> Iterator[Point]:
+    """Other flags under one name are another variant; beside a baseline with other flags all is another comparison.
+
+    The first that is VALID keeps its name.
+    """
+    first: dict[str, Mapping[str, Any]] = {}
+    for point in sorted(points, key=lambda one: (one["verdict"]["status"] != VALID, str(one.get("started_at")))):
+        if "flags" in point:
+            first.setdefault(point["variant"], point["flags"])
+    others = {point["point_id"]: _others(point, first.get(point["variant"], {})) for point in points}
+    bases = {point["root"]: others[point["point_id"]] for point in points if point["variant"] == BASELINE}
+    for point in points:
+        of = {f"variant.{name} of {BASELINE}": value for name, value in bases.get(point["root"], {}).items()}
+        agreed = point.get("must_match") or {}
+        own = {} if point["variant"] == BASELINE else others[point["point_id"]]
+        name = " ".join([point["variant"], *(f"{flag}={json.dumps(value)}" for flag, value in own.items())])
+        yield {**point, "variant": name, "must_match": {**agreed, "of": {**agreed.get("of", {}), **of}}}
+
+
+def _others(point: Point, first: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags in which a Point's variant is not the first of its name."""
+    mine = point.get("flags", first)
+    return {name: mine.get(name) for name in sorted({*mine, *first}) if mine.get(name) != first.get(name)}
 
 
 def _place(root: Path, home: Path, relative: bool) -> str:
@@ -89,12 +117,11 @@ def _never(line: Mapping[str, Any], asked: Callable[[str], Mapping[str, Any]]) -
 
 def latencies(point: Point) -> dict[str, np.ndarray]:
     """Those of a Point that conclusions look at, milliseconds by name; none where only its point.json was kept."""
-    name = (point.get("files") or {}).get("requests") or REQUESTS_FILE
-    path = Path(point["folder"]) / name
+    path = Path(point["folder"]) / point["files"]["requests"]
     if not path.is_file():
         return {}
     try:
-        found = evidence.times({**point, "files": {"requests": name}})
+        found = evidence.times(point)
     except ValueError as error:  # of Arrow
         raise StorageError(f"{path} cannot be read ({error}); restore it, or take its Point away") from error
     return {LATENCY: found[LATENCY]} if LATENCY in found else {}

@@ -257,3 +257,13 @@ def test_open_and_closed_loops_stand_apart() -> None:
     told = told_of(OLD + opened)
     assert len(told.sections) == 2
     assert "pays under load (rate 2/s, the highest measured) with ngram" in text_of(OLD + opened)
+
+
+def test_at_a_rate_the_same_throughput_proves_nothing() -> None:
+    """Two servers that keep up with a rate have the same throughput, whatever speculation costs them."""
+    load = {"kind": "open", "rate": 2.0, "requests": None, "arrival": "poisson"}
+    opened = [point(name, 1, 100.0, n, load=load) for name in ("baseline", "ngram") for n in range(3)]
+    told = current(only(opened), conclusions.SPECULATION)
+    assert told.startswith(
+        "Whether speculation pays under load (rate 2/s, the highest measured) is undecided: ngram 1.0"
+    )

@@ -224,3 +224,25 @@ def test_a_broken_variant_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (tmp_path / "x.yaml").write_text(content)
         with pytest.raises(ConfigError, match=r"x\.yaml is no variant"):
             journal.known()
+
+
+def test_other_flags_under_one_name_are_not_pooled(tree: Path) -> None:
+    """A second study of the chain with five draft steps stands beside the first, under a name of its own.
+
+    A baseline with another flag has a section of its own.
+    """
+
+    def measured(folder: str, minute: int, base: int, steps: int) -> None:
+        root = written(tree / f"outputs/{folder}", study(SECOND, folder, minute))
+        for variant, args in (("baseline", {"cap": base}), ("eagle_topk1_v2", {"cap": base, "steps": steps})):
+            for block in range(3):
+                content = {"engine": "sglang", "config": {"variant": {"args": args}}}
+                (root / f"{variant}-{block}" / "launch.json").write_text(json.dumps(content))
+
+    measured("2026-01-04/12-00-00", 600, 8, 3)
+    measured("2026-01-05/12-00-00", 700, 8, 5)
+    text = bring(tree)
+    assert "| eagle_topk1_v2 | TESTED |" in text
+    assert "| eagle_topk1_v2 args.steps=5 | TESTED |" in text
+    measured("2026-01-06/12-00-00", 800, 16, 3)
+    assert "they differ in variant.args.cap of baseline" in bring(tree)
