@@ -148,11 +148,11 @@ def _boundary(contest: Contest, goal: str, low: Level, name: str, before: str | 
     others = {row.level: row for row in contest.of(before)}
     found = comparison.crossovers_of(contest.of(name), others, contest.margin)
     place = place_of(low)
-    return next((one for one in found if one.rises and one.between[0] <= place <= one.between[1] * 1.0001), None)
+    return next((one for one in found if one.rises and one.between[0] <= place <= one.between[1]), None)
 
 
 def change(ratio: Estimate) -> str:
-    """A ratio as a change with its interval: +10.1 % [9.2, 11.0]."""
+    """A ratio as a change with its interval: +10.1 % [+9.2, +11.0]."""
     told = f"{100 * (ratio.value - 1):+.1f} %"
     if ratio.interval is None:
         return told
@@ -164,20 +164,22 @@ def crossing(one: Crossover) -> str:
     """A crossover in words: the estimate, its interval, or only the levels between which it lies."""
     low, high = (f"{level:g}" for level in one.between)
     if one.at is None:
-        return f"between {low} and {high} ({one.crossing} of {many(one.blocks, 'block')} cross there)"
+        return f"somewhere between {low} and {high} ({one.crossing} of {many(one.blocks, 'block')} cross there)"
     spread = f" [{figure(one.interval[0])}, {figure(one.interval[1])}]" if one.interval else ""
     return f"{figure(one.at)}{spread} (between {low} and {high}; {paired.weight(one.blocks)})"
 
 
 def sentence(contest: Contest, chosen: Sequence[Choice]) -> str:
     """The answer in one sentence that a person can act on."""
-    if not chosen:
-        return f"nothing can be recommended: {contest.baseline} was not measured beside anything"
-    if len(chosen) == 1 and chosen[0].variant == contest.baseline:
-        said = f"run {contest.baseline} at every load that was measured: {chosen[0].why}"
-    else:
-        said = "; ".join(f"{'run ' if not place else ''}{_range(one, chosen)}" for place, one in enumerate(chosen))
-    return f"{said} ({paired.weight(min(one.blocks for one in chosen))})"
+    blocks = [one.blocks for one in chosen if one.blocks]
+    if not blocks:
+        beside = any(row.output.ratio for row in contest.rows.values())
+        alone = f"no {GOALS[chosen[0].goal]} stands beside that of {contest.baseline}" if beside else None
+        return f"nothing can be recommended: {alone or f'{contest.baseline} was not measured beside anything'}"
+    said = "; ".join(_range(one, chosen) for one in chosen)
+    apart = [level.words for level in contest.levels if (contest.baseline, level) not in contest.rows]
+    unsaid = f"; without {contest.baseline} nothing is said of {', '.join(apart)}" if apart else ""
+    return f"run {said} ({paired.weight(min(blocks))}){unsaid}"
 
 
 def _range(one: Choice, chosen: Sequence[Choice]) -> str:

@@ -69,9 +69,15 @@ def compare(
 
 
 def _baseline(named: Mapping[str, str], asked: str) -> str:
-    """The name of the baseline; where several values were allowed to differ, the first of its labels."""
+    """The name of the baseline; where several values were allowed to differ, the first of its labels.
+
+    Raises ConfigError for a name that was asked for and that no Point has.
+    """
     labels = list(dict.fromkeys(named.values()))
-    return next((label for label in labels if label == asked or label.startswith(f"{asked} ")), asked)
+    found = next((label for label in labels if label == asked or label.startswith(f"{asked} ")), None)
+    if found is None and asked != BASELINE:
+        raise ConfigError(f"--baseline {asked}: no Point is of that variant; there are {', '.join(sorted(labels))}")
+    return found or asked
 
 
 def text(found: Compared, missing: bool = True) -> str:
@@ -154,7 +160,7 @@ def _told(asked: argparse.Namespace) -> int:
     if asked.adaptive:
         _write_adaptive(found, asked.adaptive)
     print(text(found) if asked.format == "text" else formats.FORMATS[asked.format](found.contests, found.chosen))
-    judged = [gate.judge(one, found.contests) for one in gates]
+    judged = [gate.judge(one, found.contests, found.evidence.points) for one in gates]
     if judged:
         where = sys.stdout if asked.format == "text" else sys.stderr  # what a program reads stays what it was
         print(rendered(Group(*tables.gates(judged)), where), file=where)

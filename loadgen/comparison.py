@@ -73,7 +73,7 @@ class Drift:
 
 @dataclass(frozen=True)
 class Contest:
-    """All variants under one workload. `rows` by variant and level, in the order of levels."""
+    """All variants under one workload whose load arrives in one way. `rows` by variant and level, by rising level."""
 
     workload: str
     workload_hash: str
@@ -99,11 +99,9 @@ class Contest:
 def contests(
     points: Sequence[Point], times: Times, named: Mapping[str, str], baseline: str, margin: float = paired.MARGIN
 ) -> list[Contest]:
-    """One Contest for each workload with a VALID Point. `named` is what each Point's variant is called, by point_id."""
-    by_workload: dict[str, list[Point]] = defaultdict(list)
-    for point in points:
-        by_workload[str(point.get("workload"))].append(point)
-    found = [_contest(workload, some, times, named, baseline, margin) for workload, some in by_workload.items()]
+    """One Contest for each question with a VALID Point. `named` is what each Point's variant is called, by point_id."""
+    asked = pairing.questions(points)
+    found = [_contest(question, some, times, named, baseline, margin) for question, some in asked.items()]
     return [contest for contest in found if contest.rows]
 
 
@@ -139,7 +137,7 @@ def _row(variant: str, level: Level, points: Sequence[Point], placed: Mapping[st
     of_block = {placed[point["point_id"]]: point for point in points}
     kept = list(of_block.values())
     sums = {block: point["summary"] for block, point in of_block.items()}
-    within = kept[0]["summary"].get("intervals", {}).get("output_tokens_per_s") if len(kept) == 1 else None
+    within = (kept[0]["summary"].get("intervals") or {}).get("output_tokens_per_s") if len(kept) == 1 else None
     measured = {block: times(point) for block, point in of_block.items()}
     return Row(
         variant,
@@ -227,7 +225,8 @@ def _with_ratio(ours: Figure, theirs: Figure | None, margin: float, larger_is_be
 
 def ratio_of(ours: Figure, theirs: Figure, margin: float) -> Estimate | None:
     """The ratio of two figures over the blocks that have both; None where none has."""
-    both = [block for block in ours.by_block if block in theirs.by_block]
+    # Behind a proxy that collects events all of an answer may come at once: a time of 0 has no ratio.
+    both = [block for block, value in ours.by_block.items() if value > 0 and theirs.by_block.get(block, 0) > 0]
     if not both:
         return None
     logs = [float(np.log(ours.by_block[block] / theirs.by_block[block])) for block in both]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from loadgen.columns import columns
-from loadgen.dataset import point_files, read_json, request_batches
+from loadgen.dataset import REQUESTS_FILE, point_files, read_json, request_batches
 from loadgen.errors import ConfigError
 from loadgen.pairing import Point
 from loadgen.record import Outcome
@@ -29,8 +29,10 @@ NEEDED = (
 )
 
 
+FILES = {"requests": REQUESTS_FILE, "launch": "../launch.json"}  # unless a Point says otherwise
 # What no Point is without, whichever version of ours wrote it, and no summary of a VALID one.
 POINT_HAS = ("point_id", "variant", "block", "load", "verdict")
+VALID_HAS = ("started_at", "model", "engine", "launch_id")
 NUMBERS = ("output_tokens_per_s", "requests", "failed")
 
 
@@ -51,7 +53,8 @@ def read(roots: Sequence[Path]) -> Evidence:
             )
     points = [_placed(path) for path in point_files(roots)]
     points = list({point["point_id"]: point for point in reversed(points)}.values())[::-1]  # a copy counts once
-    never = [line for root in roots for line in _never(root)]
+    ledgers = {path.resolve(): path for root in roots for path in root.rglob(LEDGER)}  # folders may lie in each other
+    never = [line for path in sorted(ledgers.values()) for line in _never(path)]
     if not points and not never:
         raise ConfigError(f"no point.json lies below {', '.join(map(str, roots))}: nothing was measured there")
     return Evidence(points, never)
@@ -63,10 +66,13 @@ def _placed(path: Path) -> Point:
         raise ConfigError(f"{path} is no Point of loadgen; take it away, or give folders of loadgen's runs only")
     folder = str(path.parent)
     _check({**content, "folder": folder})
-    name = (content.get("files") or {}).get("launch")
-    asked = ((launch(folder, name) if name else {}).get("config") or {}).get("variant") or {}
+    files = {**FILES, **(content.get("files") or {})}
+    point = {**content, "files": files, "folder": folder, "root": str(_command(path.parent))}
+    asked = (launch_of(point).get("config") or {}).get("variant")
+    if asked is None:  # what is not known of a variant is no other variant
+        return point
     flags = {f"{part}.{name}": value for part in ("args", "env") for name, value in (asked.get(part) or {}).items()}
-    return {**content, "folder": folder, "root": str(_command(path.parent)), "flags": flags}
+    return {**point, "flags": flags}
 
 
 def _check(point: Point) -> None:
@@ -75,7 +81,8 @@ def _check(point: Point) -> None:
     missing += [name for name in ("load", "verdict") if name not in missing and not isinstance(point[name], dict)]
     if not missing and point["verdict"].get("status") == VALID:
         summary = point.get("summary") or {}
-        missing = [f"summary.{name}" for name in NUMBERS if not isinstance(summary.get(name), int | float)]
+        missing = [name for name in VALID_HAS if point.get(name) is None]
+        missing += [f"summary.{name}" for name in NUMBERS if not isinstance(summary.get(name), int | float)]
         if not missing and summary["output_tokens_per_s"] <= 0:
             missing = ["output"]
     if missing:
@@ -93,10 +100,10 @@ def _command(folder: Path) -> Path:
     return found.relative_to(here) if found.is_relative_to(here) else found
 
 
-def _never(root: Path) -> Iterator[dict[str, Any]]:
+def _never(ledger: Path) -> Iterator[dict[str, Any]]:
     """The last ledger line of each Point that was asked for and never came to be."""
-    for place in sorted(ledger.parent for ledger in root.rglob(LEDGER)):
-        yield from ({**line, "root": str(place)} for line in newest(place) if not line.get("point_id"))
+    root = str(ledger.parent)
+    yield from ({**line, "root": root} for line in newest(ledger.parent) if not line.get("point_id"))
 
 
 def times(point: Point) -> dict[str, np.ndarray]:
@@ -113,9 +120,15 @@ def times(point: Point) -> dict[str, np.ndarray]:
 
 @functools.lru_cache(maxsize=256)
 def launch(folder: str, name: str) -> dict[str, Any]:
-    """launch.json of a Point, by its folder and the name that it gives; empty where it is gone."""
+    """launch.json of a Point, by its folder and the name that it gives; empty where it is gone.
+
+    Raises ConfigError where it is something else.
+    """
     path = Path(folder) / name
-    return dict(read_json(path)) if path.is_file() else {}
+    content = read_json(path) if path.is_file() else {}
+    if not isinstance(content, dict) or not isinstance(content.get("config") or {}, dict):
+        raise ConfigError(f"{path} is no launch of loadgen; restore it, or take it away: its Point counts without it")
+    return content
 
 
 def launch_of(point: Point) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from loadgen import advice, checks, engine
+from loadgen import advice, checks, engine, tables
 from loadgen.advice import Choice
 from loadgen.comparison import Contest, Figure, Row
 from loadgen.errors import ConfigError
@@ -22,6 +22,7 @@ from server.spec import SpecError
 from server.variant import argv, environment
 
 SHAPE_VERSION = 1  # of the JSON
+MARK = "†"  # of an interval within one run; a star would be Markdown
 HOST, PORT = "127.0.0.1", 30000
 PER_LAUNCH = ("--random-seed", "--nccl-port", "--host", "--port")  # of one start, not of the variant
 Chosen = Mapping[tuple[str, str], Sequence[Choice]]
@@ -56,6 +57,7 @@ def _contest(contest: Contest) -> dict[str, Any]:
     return {
         "workload": contest.workload,
         "workload_hash": contest.workload_hash,
+        "simulated": tables.speeds(contest),
         "baseline": contest.baseline,
         "margin": contest.margin,
         "blocks": [block_name(block) for block in contest.blocks],
@@ -135,6 +137,8 @@ def _flat(contest: Contest, row: Row) -> dict[str, Any]:
     ratio, value = row.output.ratio, row.output.value
     return {
         "workload": contest.workload,
+        "engine": row.points[0]["engine"],
+        "sim_speed": row.points[0].get("sim_speed"),
         "concurrency": row.level.concurrency,
         "rate": row.level.rate,
         "variant": row.variant,
@@ -178,22 +182,20 @@ def as_markdown(contests: Sequence[Contest], chosen: Chosen) -> str:
     """The answers, and below each a table of throughput for a wiki or a pull request."""
     parts = []
     for contest in contests:
-        parts += [f"### {contest.workload}", ""]
+        parts += [f"### {contest.workload}", "", *(f"**{line}**\n" for line in tables.speeds(contest))]
         parts += [f"- for {goal}: {advice.sentence(contest, chosen[contest.workload, goal])}" for goal in advice.GOALS]
         head = ("load", "variant", "output tok/s", f"x {contest.baseline}", "")
         parts += ["", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
         for row in in_order(contest):
-            cells = (row.level.words, row.variant, _with_limits(row.output.value, 1), _with_limits(row.output.ratio, 3))
+            cells = (
+                row.level.words,
+                row.variant,
+                tables.spread(row.output.value, MARK),
+                tables.ratio(row.output, MARK),
+            )
             parts.append(f"| {' | '.join([*cells, row.output.word or ''])} |")
-        parts.append("")
+        parts += ["", f"{MARK} within one run: says nothing of another start of the server", ""]
     return "\n".join(parts).rstrip()
-
-
-def _with_limits(value: Estimate | None, decimals: int) -> str:
-    if value is None:
-        return ""
-    limits = ", ".join(f"{limit:.{decimals}f}" for limit in value.interval or ())
-    return f"{value.value:.{decimals}f}" + (f" [{limits}]" if limits else "")
 
 
 def as_vllm(contests: Sequence[Contest], _: Chosen) -> str:
@@ -210,6 +212,7 @@ def _vllm(point: Point) -> dict[str, Any]:
     told = {
         "date": point["started_at"],
         "backend": point["engine"],
+        "sim_speed": point.get("sim_speed"),
         "label": point["variant"],
         "model_id": point.get("model_id") or point["model"],
         "num_prompts": numbers["requests"],

@@ -12,6 +12,7 @@ from loadgen.comparison import Contest
 from loadgen.config import Level
 from loadgen.errors import ConfigError
 from loadgen.paired import Estimate
+from loadgen.pairing import Point, level_of, questions
 from loadgen.words import many
 
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
@@ -72,9 +73,19 @@ def parse(text: str) -> Gate:
     )
 
 
-def judge(gate: Gate, contests: Sequence[Contest]) -> Judged:
-    """It holds where it holds at every level of every workload; what was not measured cannot be shown to hold."""
+def judge(gate: Gate, contests: Sequence[Contest], points: Sequence[Point]) -> Judged:
+    """It holds where it holds at every level of every workload; what was not measured cannot be shown to hold.
+
+    `points` are all that were asked for: a level of which none is VALID is in no Contest.
+    """
     told = [line for contest in contests for line in _lines(gate, contest)]
+    seen = {(contest.workload, level) for contest in contests for level in contest.levels}
+    wanted = dict.fromkeys((name, level_of(one)) for name, some in questions(points).items() for one in some)
+    told += [
+        (False, f"{level.words} of {name}: no Point is VALID")
+        for name, level in wanted
+        if (name, level) not in seen and _asked(gate, level)
+    ]
     if not told:
         told = [(False, f"nothing was measured of both {gate.ours} and {gate.theirs} at {_levels(gate)}")]
     return Judged(gate, all(holds for holds, _ in told), tuple(text for _, text in told))

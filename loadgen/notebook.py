@@ -133,7 +133,7 @@ def _figures(contest: Contest, name: str) -> list[str]:
         return [NOTHING] * 4
     alone = next((row for row in rows if row.level.concurrency == 1), None)
     best = max(rows, key=lambda row: row.output.value.value)
-    at = f" at {in_words(best.level.concurrency, best.level.rate)}"
+    at = f" at {best.level.words}"
     return [*(_pair(alone) if alone else [NOTHING] * 2), _pair(best)[0] + at, _pair(best)[1]]
 
 

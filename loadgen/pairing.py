@@ -5,7 +5,7 @@ command that measured it, and what its variant was asked to be (`args.NAME`, `en
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,10 +49,40 @@ class Block:
     root: str
 
 
+@dataclass(frozen=True)
+class TraceLevel(Level):
+    """The level of a trace: its `rate` is the mean one, and it is never the same as a process of that rate."""
+
+    @property
+    def words(self) -> str:
+        """The level for a person."""
+        return in_words(None, self.rate, "trace")
+
+
 def level_of(point: Point) -> Level:
     """The level of a Point; that of a trace has the trace's mean rate."""
     load = point["load"]
-    return Level(load.get("concurrency"), load.get("requests"), load.get("rate"))
+    kind = TraceLevel if load.get("trace") else Level
+    return kind(load.get("concurrency"), load.get("requests"), load.get("rate"))
+
+
+def questions(points: Sequence[Point]) -> dict[str, list[Point]]:
+    """Points by what they ask: the workload, and where its load came in several ways also how it arrived.
+
+    A number of streams cannot be held against requests a second, nor these against a trace.
+    """
+    ways = Counter(workload for workload, _ in {_way(point) for point in points if point["verdict"]["status"] == VALID})
+    found: dict[str, list[Point]] = defaultdict(list)
+    for point in points:
+        workload, arrival = _way(point)
+        found[f"{workload} by {arrival}" if ways[workload] > 1 else workload].append(point)
+    return found
+
+
+def _way(point: Point) -> tuple[str, str]:
+    level = level_of(point)
+    arrival = "trace" if isinstance(level, TraceLevel) else "rate" if level.open else "concurrency"
+    return str(point.get("workload")), arrival
 
 
 def place_of(level: Level) -> float:
@@ -100,11 +130,17 @@ def allowed(name: str, names: Sequence[str]) -> bool:
 def labels(points: Sequence[Point], differing: Sequence[str]) -> dict[str, str]:
     """By point_id what a comparison calls its variant: with the values of what was allowed to differ, where it does."""
     named: dict[str, str] = {}
+    names = sorted({name for point in points for name in _record(point)})
     for point in points:
-        of = _record(point)
-        told = [f"{name.partition(' of ')[0]}={_bare(of[name])}" for name in differing if name in of]
+        of = {name: value for name, value in _must_match(point, names) if value is not None}
+        told = [f"{_bare_name(name)}={_bare(of[name])}" for name in differing if name in of]
         named[point["point_id"]] = " ".join([point["variant"], *told])
     return named
+
+
+def _bare_name(name: str) -> str:
+    """Without the place that it is of: load.arrival of `load.arrival at rate 2/s of diverse`."""
+    return name.partition(" of ")[0].partition(" at ")[0]
 
 
 def _bare(value: Any) -> str:

@@ -4,7 +4,7 @@ Owns wording and layout; makes no numbers of its own.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -104,21 +104,21 @@ def rows_at(contest: Contest, level: Any) -> list[Row]:
     return [contest.rows[name, level] for name in contest.variants if (name, level) in contest.rows]
 
 
-def spread(value: Estimate) -> str:
-    """A figure with its interval; one of a single run is marked."""
+def spread(value: Estimate, mark: str = "*") -> str:
+    """A figure with its interval; one that speaks of a single run is marked."""
+    return f"{figure(value.value)}{_limits(value, figure, mark)}"
+
+
+def ratio(shown: Figure, mark: str = "*") -> str:
+    """A figure's ratio to the baseline's with its interval, three decimals."""
+    value = shown.ratio
+    return f"{value.value:.3f}{_limits(value, '{:.3f}'.format, mark)}" if value else NOTHING
+
+
+def _limits(value: Estimate, digits: Callable[[float], str], mark: str) -> str:
     if value.interval is None:
-        return figure(value.value)
-    low, high = value.interval
-    return f"{figure(value.value)} [{figure(low)}, {figure(high)}]{'*' if value.scope == paired.WITHIN else ''}"
-
-
-def ratio(shown: Figure) -> str:
-    """A ratio with its interval, three decimals."""
-    if shown.ratio is None:
-        return NOTHING
-    value, mark = shown.ratio, "*" if shown.ratio.scope == paired.WITHIN else ""
-    limits = f" [{value.interval[0]:.3f}, {value.interval[1]:.3f}]" if value.interval else ""
-    return f"{value.value:.3f}{limits}{mark}"
+        return ""
+    return f" [{', '.join(map(digits, value.interval))}]{mark if value.scope == paired.WITHIN else ''}"
 
 
 def said(shown: Figure) -> Text:
@@ -190,24 +190,29 @@ def not_valid(points: Sequence[Point], never: Sequence[Mapping[str, Any]]) -> Re
     bad = [point for point in points if point["verdict"]["status"] != VALID]
     if not bad and not never:
         return Group()
-    told = [_doubt(point) for point in bad[:SAID_MAX]]
+    several = len({point.get("workload") for point in points}) > 1
+    told = [f"  {_asked(point, point['load'], several)}: {_doubt(point)}" for point in bad[:SAID_MAX]]
     if len(bad) > SAID_MAX:
         counts = Counter(point["verdict"]["status"] for point in bad[SAID_MAX:])
         told.append(f"  and {', '.join(f'{count} {status}' for status, count in counts.items())} more")
     for line in never:
-        asked = f"  {line.get('variant')} · block {line.get('block')} · {level_of(line)}"
-        told.append(f"{asked}: {line['status']}, never measured: {line.get('reason') or NOTHING}")
-    advice_of = (reason.get("advice") for point in bad for reason in point["verdict"]["reasons"])
+        why = f"{line['status']}, never measured: {line.get('reason') or NOTHING}"
+        told.append(f"  {_asked(line, line, several)}: {why}")
+    advice_of = (reason.get("advice") for point in bad for reason in point["verdict"].get("reasons", ()))
     told += [f"what to do: {one}" for one in dict.fromkeys(filter(None, advice_of))]
     head = Text(f"{len(bad) + len(never)} of {many(len(points) + len(never), 'Point')} not VALID", style="bold yellow")
     return Group(head, *(Text(clean(line), overflow="fold") for line in told), Text(""))
 
 
+def _asked(point: Mapping[str, Any], load: Mapping[str, Any], several: bool) -> str:
+    """Which Point it is; of several workloads also which of them."""
+    workload = f"{point.get('workload') or NOTHING} · " if several else ""
+    return f"{workload}{point.get('variant')} · block {point.get('block')} · {level_of(load)}"
+
+
 def _doubt(point: Point) -> str:
-    """One line: which Point, and what speaks against it."""
-    reasons = "; ".join(map(in_words, point["verdict"]["reasons"]))
-    status = point["verdict"]["status"]
-    return f"  {point['variant']} · block {point['block']} · {level_of(point['load'])}: {status}: {reasons}"
+    """What speaks against a Point."""
+    return f"{point['verdict']['status']}: {'; '.join(map(in_words, point['verdict'].get('reasons', ()))) or NOTHING}"
 
 
 def gates(judged: Sequence[Judged]) -> Iterable[Text]:

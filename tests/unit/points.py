@@ -75,6 +75,13 @@ def point(
     }
 
 
+def by_clock(made: Mapping[str, Any], rate: float, trace: str | None = None) -> dict[str, Any]:
+    """The same Point under an open load: of this rate, or of a trace with this mean."""
+    load = {"kind": "open", "concurrency": None, "rate": rate, "requests": None, "arrival": "poisson"}
+    load |= {"arrival": "trace", "trace": trace, "trace_speed": 1} if trace else {}
+    return {**made, "load": load, "point_id": f"{made['point_id']}-{rate}-{trace}"}
+
+
 def study(variants: Sequence[str] = tuple(STUDY), blocks: int = 3, **more: Any) -> list[dict[str, Any]]:
     """The study's later table, `blocks` times with some spread."""
     return [
@@ -87,6 +94,6 @@ def study(variants: Sequence[str] = tuple(STUDY), blocks: int = 3, **more: Any) 
 
 def times(point: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """A hundred requests: 50 ms to the first token, the rest from the throughput."""
-    tpot_ms = 1000 * point["load"]["concurrency"] / point["summary"]["output_tokens_per_s"]
+    tpot_ms = 1000 * (point["load"].get("concurrency") or 1) / point["summary"]["output_tokens_per_s"]
     spread = np.linspace(0.9, 1.1, 100)
     return {"ttft_ms": 50 * spread, "tpot_ms": tpot_ms * spread, "e2e_ms": (50 + 511 * tpot_ms) * spread}

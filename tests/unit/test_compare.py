@@ -221,3 +221,50 @@ def test_what_is_no_point_is_named(
     (tmp_path / "point.json").write_text(content)
     code, _, err = told(capsys, tree, tmp_path)
     assert (code, str(tmp_path) in err) == (2, True)
+
+
+def test_what_never_came_to_be_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the folders given lie in each other; of several workloads each line says which."""
+    root = write(tmp_path / "a", [*study(blocks=1), point("baseline", 250, 1.0, workload="fixed", status="INVALID")])
+    line = {"variant": "ngram", "block": 0, "concurrency": 1, "rate": None, "point_id": None, "status": "FAILED"}
+    store.append_line(root / store.LEDGER, {"folder": "9", **line, "workload": "fixed", "reason": "no start"})
+    code, out, _ = told(capsys, root, root, tmp_path)
+    assert code == 0
+    assert "2 of 11 Points not VALID" in out
+    assert out.count("fixed · ngram · block 0 · concurrency 1: FAILED, never measured: no start") == 1
+    assert "fixed · baseline · block 0 · concurrency 250: INVALID" in out
+
+
+def test_a_launch_that_is_gone_is_not_another_variant(
+    tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two starts one lost its launch.json: they stay one variant. One that is something else is named."""
+    root = tmp_path / "a"
+    shutil.copytree(tree, root)
+    launch = {"engine": "external", "config": {"variant": {"args": {"speculative_num_steps": 3}}}}
+    (root / "eagle_topk1_v2-0" / "launch.json").write_bytes(orjson.dumps(launch))
+    code, out, _ = told(capsys, root)
+    assert (code, "3 blocks" in out) == (0, True)
+    other = shutil.copytree(tree, tmp_path / "b")
+    (other / "eagle_topk1_v2-1" / "launch.json").write_text("3")
+    code, _, err = told(capsys, other)
+    assert (code, "eagle_topk1_v2-1" in err, "is no launch of loadgen" in err) == (2, True, True)
+
+
+def test_points_of_another_version(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the names of its files they are looked for where they lie; without its time it is named."""
+    root = tmp_path / "a"
+    shutil.copytree(tree, root)
+    path = next(root.rglob("point.json"))
+    content = orjson.loads(path.read_bytes())
+    path.write_bytes(orjson.dumps({name: value for name, value in content.items() if name != "files"}))
+    assert told(capsys, root)[0] == 0
+    path.write_bytes(orjson.dumps({name: value for name, value in content.items() if name != "started_at"}))
+    code, _, err = told(capsys, root)
+    assert (code, "it has no started_at" in err) == (2, True)
+
+
+def test_a_baseline_that_nobody_measured_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A slip of the pen is told with the names there are."""
+    code, _, err = told(capsys, tree, "--baseline", "eagle_topk1")
+    assert (code, "there are baseline, eagle_topk1_v2, eagle_topk4_v1" in err) == (2, True)

@@ -4,14 +4,14 @@ import json
 from typing import Any
 
 import pytest
-from points import STUDY, point, study, times
+from points import STUDY, by_clock, point, study, times
 
 from loadgen import advice, comparison, formats, pairing
 from loadgen.adaptive import offer
 from loadgen.advice import LATENCY, THROUGHPUT, choices, sentence
 from loadgen.comparison import Contest
 from loadgen.config import Level
-from loadgen.paired import BETTER, SAME, TOO_FEW, WORSE
+from loadgen.paired import BETTER, SAME, TOO_FEW, WORSE, Crossover
 
 
 def contest(points: list[dict[str, Any]], **more: Any) -> Contest:
@@ -220,6 +220,93 @@ def test_what_may_differ_is_part_of_the_name() -> None:
     assert set(named.values()) == {f"{name} engine.version={v}" for name in STUDY for v in ("0.5.9", "0.5.23")}
 
 
+def test_what_may_differ_of_load_and_workload_is_part_of_the_name_too() -> None:
+    """Other prompts or another arrival under --allow are never pooled as blocks of one variant."""
+    other = study(root="outputs/b", of={"workload_hash": "x"})
+    named = pairing.labels([*study(), *other], ["workload_hash of diverse"])
+    assert {name for name in named.values() if "topk1" in name} == {
+        "eagle_topk1_v2 workload_hash=w",
+        "eagle_topk1_v2 workload_hash=x",
+    }
+    poisson = by_clock(point("baseline", None, 90.0), 2.0)
+    constant = {**poisson, "point_id": "c", "load": {**poisson["load"], "arrival": "constant"}}
+    (found,) = pairing.unlike([poisson, constant])
+    named = pairing.labels([poisson, constant], [found.name])
+    assert sorted(named.values()) == ["baseline load.arrival=constant", "baseline load.arrival=poisson"]
+
+
+# --- loads that lie on no one axis ---
+
+
+def test_streams_rates_and_traces_are_other_contests() -> None:
+    """No crossover between 30 streams and 40 requests a second; a trace is not a process of its mean rate."""
+    speeds = {"baseline": 300.0, "eagle_topk1_v2": 270.0}
+    rates = [by_clock(point(name, None, speed, block=n), 40.0) for name, speed in speeds.items() for n in range(3)]
+    traces = [
+        by_clock(point(name, None, 2 * speed, block=n), 40.0, "t") for name, speed in speeds.items() for n in (0, 1)
+    ]
+    points = [*study(), *rates, *traces]
+    found = comparison.contests(points, times, pairing.labels(points, ()), "baseline")
+    assert [one.workload for one in found] == ["diverse by concurrency", "diverse by rate", "diverse by trace"]
+    assert [[level.words for level in one.levels] for one in found[1:]] == [["rate 40/s"], ["trace of 40/s"]]
+    assert [len(one.crossovers["eagle_topk1_v2"]) for one in found] == [1, 0, 0]
+    baseline = [next(iter(one.rows.values())).output.value for one in found[1:]]
+    assert [(value.blocks, round(value.value)) for value in baseline] == [(3, 300), (2, 600)]
+
+
+# --- what nothing can be said of ---
+
+
+def test_nothing_beside_the_baseline_is_no_recommendation() -> None:
+    """Neither a baseline alone, nor latencies of too few requests: both were `run baseline (0 blocks: a guess)`."""
+    alone = contest(study(("baseline",)))
+    said = sentence(alone, choices(alone, THROUGHPUT))
+    assert said == "nothing can be recommended: baseline was not measured beside anything"
+    points = study()
+    (few,) = comparison.contests(points, lambda _: {}, pairing.labels(points, ()), "baseline")
+    said = sentence(few, choices(few, LATENCY))
+    assert said == "nothing can be recommended: no median time of a request stands beside that of baseline"
+    assert "3 blocks: a look" in sentence(few, choices(few, THROUGHPUT))
+
+
+def test_levels_without_a_baseline_are_told() -> None:
+    """A variant that was measured at a level more than the baseline, and the reverse."""
+    more = [point("eagle_topk1_v2", 64, 770.0, block=n) for n in range(3)]
+    one = contest([*study(), *more, point("baseline", 250, 700.0)])
+    said = sentence(one, choices(one, THROUGHPUT))
+    assert said.endswith("(3 blocks: a look); without baseline nothing is said of concurrency 64")
+    assert "0 blocks" not in said
+
+
+def test_a_time_of_nothing_has_no_ratio() -> None:
+    """Where a proxy hands all events over at once the time per token is 0: no division, no word."""
+
+    def at_once(made: Any) -> dict[str, Any]:
+        return {**times(made), "tpot_ms": times(made)["tpot_ms"] * 0}
+
+    points = study()
+    (one,) = comparison.contests(points, at_once, pairing.labels(points, ()), "baseline")
+    row = one.rows["eagle_topk1_v2", at(30)]
+    assert row.times["tpot_ms"]["p50"].ratio is None
+    assert row.times["tpot_ms"]["p50"].value.value == 0
+    assert row.times["ttft_ms"]["p50"].word == SAME
+
+
+def test_intervals_that_are_null() -> None:
+    """A figure of one start without its own interval has none."""
+    points = study(blocks=1)
+    for one in points:
+        one["summary"]["intervals"] = None
+    assert contest(points).rows["baseline", at(30)].output.value.interval is None
+
+
+def test_a_crossover_that_only_some_blocks_have_reads_well() -> None:
+    """It follows `at`, `above` and `below`."""
+    assert advice.crossing(Crossover(True, (1.0, 30.0), None, None, 2, 3)) == (
+        "somewhere between 1 and 30 (2 of 3 blocks cross there)"
+    )
+
+
 # --- for programs ---
 
 
@@ -248,6 +335,18 @@ def test_csv_markdown_and_vllm() -> None:
     bench = [json.loads(line) for line in formats.as_vllm([one], chosen).splitlines()]
     assert len(bench) == 27
     assert {"max_concurrency", "output_throughput", "median_ttft_ms", "completed"} <= set(bench[0])
+
+
+def test_every_format_says_what_was_simulated_and_what_is_within_one_run() -> None:
+    """At which speed; an interval of one start says in Markdown too that it speaks of no other."""
+    one = contest(study(blocks=1))
+    chosen = {(one.workload, goal): choices(one, goal) for goal in advice.GOALS}
+    text = formats.as_markdown([one], chosen)
+    assert "**SIMULATED x10: ten times faster than the profile's hardware**" in text
+    assert "| 0.937 [0.924, 0.951]† | too few blocks |" in text
+    assert json.loads(formats.as_json([one], chosen))["contests"][0]["simulated"][0].startswith("SIMULATED x10")
+    assert formats.flat([one])[0]["sim_speed"] == 10
+    assert json.loads(formats.as_vllm([one], chosen).splitlines()[0])["sim_speed"] == 10
 
 
 # --- one server for both ranges ---

@@ -19,7 +19,7 @@ from loadgen.errors import ConfigError
     ],
 )
 def test_a_gate_holds_where_every_level_does(text: str, holds: bool) -> None:
-    judged = gate.judge(gate.parse(text), [contest(study())])
+    judged = gate.judge(gate.parse(text), [contest(study())], study())
     assert judged.holds == holds
     assert judged.lines
     assert any("fails" in line for line in judged.lines) == (not holds)
@@ -35,14 +35,28 @@ def test_a_gate_holds_where_every_level_does(text: str, holds: bool) -> None:
 )
 def test_what_was_not_measured_does_not_hold(text: str) -> None:
     """A gate that nothing can be said of must not let anything pass."""
-    judged = gate.judge(gate.parse(text), [contest(study())])
+    judged = gate.judge(gate.parse(text), [contest(study())], study())
     assert not judged.holds
     assert "missing" in judged.lines[0] or "nothing was measured" in judged.lines[0]
 
 
+def test_a_level_at_which_everything_failed_does_not_hold() -> None:
+    """It is in no Contest, so the other levels must not speak for it; neither may another workload."""
+    text = "eagle_topk1_v2 >= 0.98 * baseline at concurrency>=30"
+    bad = {"verdict": {"status": "FAILED", "reasons": []}, "summary": None}
+    points = [{**one, **bad} if one["load"]["concurrency"] == 100 else one for one in study()]
+    judged = gate.judge(gate.parse(text), [contest(points)], points)
+    assert not judged.holds
+    assert judged.lines[-1] == "concurrency 100 of diverse: no Point is VALID"
+    gone = [{**one, **bad, "workload": "fixed"} for one in study()]
+    assert not gate.judge(gate.parse(text), [contest(study())], [*study(), *gone]).holds
+
+
 def test_an_interval_that_holds_the_factor_is_not_proven() -> None:
     """The estimate decides; whether that is proven is said."""
-    (line,) = gate.judge(gate.parse("eagle_topk1_v2 >= 1.0 * baseline at concurrency=100"), [contest(study())]).lines
+    (line,) = gate.judge(
+        gate.parse("eagle_topk1_v2 >= 1.0 * baseline at concurrency=100"), [contest(study())], study()
+    ).lines
     assert "holds, not proven" in line
 
 

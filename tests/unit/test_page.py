@@ -171,7 +171,7 @@ def test_a_style_that_would_end_too_early_is_our_bug() -> None:
         (study(blocks=1), "a guess"),
         (study(blocks=5), "a claim"),
         (study(("eagle_topk1_v2",)), "nothing can be recommended"),
-        ([point("baseline", 1, 90.0, intervals=None)], "</strong> at every load"),
+        ([point("baseline", 1, 90.0, intervals=None)], "baseline</strong> was not measured beside anything"),
     ],
 )
 def test_few_and_many_blocks_and_no_baseline(points: list[dict[str, Any]], said: str) -> None:
