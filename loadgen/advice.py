@@ -7,12 +7,11 @@ stand together under Holm's test, since the best of many is good by chance.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadgen import comparison, paired
+from loadgen import comparison, paired, spelling
 from loadgen.comparison import Contest, Figure, Row
 from loadgen.config import Level
 from loadgen.paired import BETTER, SAME, Crossover, Estimate
 from loadgen.pairing import place_of
-from loadgen.words import figure, many
 
 THROUGHPUT, LATENCY = "throughput", "latency"
 LATENCY_OF, LATENCY_AT = "e2e_ms", "p50"  # the median time of a whole request, at the same number of streams
@@ -124,7 +123,7 @@ def _beside(contest: Contest, goal: str, row: Row) -> str:
     if chosen is None or chosen.ratio is None:
         return f"not beside {contest.baseline} at {row.level.words}"
     said = _glance(chosen.ratio, goal, contest.margin)
-    return f"{'the same' if said == SAME else change(chosen.ratio)} at {row.level.words}"
+    return f"{'the same' if said == SAME else spelling.change(chosen.ratio)} at {row.level.words}"
 
 
 def _why_baseline(contest: Contest, goal: str, levels: Sequence[Level]) -> str:
@@ -149,24 +148,6 @@ def _boundary(contest: Contest, goal: str, low: Level, name: str, before: str | 
     found = comparison.crossovers_of(contest.of(name), others, contest.margin)
     place = place_of(low)
     return next((one for one in found if one.rises and one.between[0] <= place <= one.between[1]), None)
-
-
-def change(ratio: Estimate) -> str:
-    """A ratio as a change with its interval: +10.1 % [+9.2, +11.0]."""
-    told = f"{100 * (ratio.value - 1):+.1f} %"
-    if ratio.interval is None:
-        return told
-    low, high = (100 * (limit - 1) for limit in ratio.interval)
-    return f"{told} [{low:+.1f}, {high:+.1f}]" + (" within one run" if ratio.scope == paired.WITHIN else "")
-
-
-def crossing(one: Crossover) -> str:
-    """A crossover in words: the estimate, its interval, or only the levels between which it lies."""
-    low, high = (f"{level:g}" for level in one.between)
-    if one.at is None:
-        return f"somewhere between {low} and {high} ({one.crossing} of {many(one.blocks, 'block')} cross there)"
-    spread = f" [{figure(one.interval[0])}, {figure(one.interval[1])}]" if one.interval else ""
-    return f"{figure(one.at)}{spread} (between {low} and {high}; {paired.weight(one.blocks)})"
 
 
 def sentence(contest: Contest, chosen: Sequence[Choice]) -> str:
@@ -196,5 +177,5 @@ def _range(one: Choice, chosen: Sequence[Choice]) -> str:
         if one.low == one.high
         else f"{one.low.words} to {one.high.words}"
     )
-    edge = f", crossing at {crossing(one.boundary)}" if one.boundary else ""
+    edge = f", crossing at {spelling.crossing(one.boundary)}" if one.boundary else ""
     return f"{one.variant} {where}{edge}: {one.why}"

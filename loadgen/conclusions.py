@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from loadgen import advice, paired
+from loadgen import advice, paired, spelling
 from loadgen.comparison import Contest, Row
 from loadgen.config import Level
 from loadgen.paired import BETTER, SAME, UNDECIDED, WORSE, Estimate
@@ -18,7 +18,6 @@ from loadgen.pairing import place_of
 SPECULATION = "speculation under load"
 # From the level on at which the baseline gives so much of its best throughput the server is under load.
 LOADED_SHARE = 0.85
-WITHIN_MARK = "†"  # no star: Markdown would set what stands between two of them in italics
 MIXED = "better and worse"
 
 
@@ -153,11 +152,8 @@ def _figures(contest: Contest, rows: Sequence[Row]) -> str:
 
 
 def times(ratio: Estimate | None) -> str:
-    """A ratio with its interval: 0.437 x [0.421, 0.452]; one that a single run tells of itself is marked."""
-    if ratio is None:
-        return ""
-    limits = f" [{ratio.interval[0]:.3f}, {ratio.interval[1]:.3f}]" if ratio.interval else ""
-    return f"{ratio.value:.3f} x{limits}{WITHIN_MARK if ratio.scope == paired.WITHIN else ''}"
+    """A ratio with its interval: 0.437 x [0.421, 0.452]."""
+    return spelling.ratio(ratio, spelling.DAGGER, " x")
 
 
 def _sure(rows: Iterable[Row]) -> str:
@@ -210,7 +206,7 @@ def course(contest: Contest, name: str) -> Conclusion | None:
         for place, (word, some) in enumerate(groups)
     )
     stretches = "; ".join(_stretch(word, some) for word, some in groups)
-    crossings = "".join(f" They cross at {axis} {advice.crossing(one)}." for one in contest.crossovers.get(name, ()))
+    crossings = "".join(f" They cross at {axis} {spelling.crossing(one)}." for one in contest.crossovers.get(name, ()))
     text = f"By {axis}: {stretches} ({_sure(rows)}).{crossings}"
     return Conclusion(f"{name} beside {contest.baseline}", spans, text, _roots(rows))
 

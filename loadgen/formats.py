@@ -18,11 +18,11 @@ from loadgen.comparison import Contest, Figure, Row
 from loadgen.errors import ConfigError
 from loadgen.paired import Estimate
 from loadgen.pairing import Block, Point
+from loadgen.spelling import DAGGER, spread
 from server.spec import SpecError
 from server.variant import argv, environment
 
 SHAPE_VERSION = 1  # of the JSON
-MARK = "†"  # of an interval within one run; a star would be Markdown
 HOST, PORT = "127.0.0.1", 30000
 PER_LAUNCH = ("--random-seed", "--nccl-port", "--host", "--port")  # of one start, not of the variant
 Chosen = Mapping[tuple[str, str], Sequence[Choice]]
@@ -78,7 +78,7 @@ def block_name(block: Block) -> str:
 def in_order(contest: Contest) -> Iterator[Row]:
     """All rows, by level and then by variant."""
     for level in contest.levels:
-        yield from (contest.rows[name, level] for name in contest.variants if (name, level) in contest.rows)
+        yield from tables.rows_at(contest, level)
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -190,11 +190,11 @@ def as_markdown(contests: Sequence[Contest], chosen: Chosen) -> str:
             cells = (
                 row.level.words,
                 row.variant,
-                tables.spread(row.output.value, MARK),
-                tables.ratio(row.output, MARK),
+                spread(row.output.value, DAGGER),
+                tables.ratio(row.output, DAGGER),
             )
             parts.append(f"| {' | '.join([*cells, row.output.word or ''])} |")
-        parts += ["", f"{MARK} within one run: says nothing of another start of the server", ""]
+        parts += ["", f"{DAGGER} within one run: says nothing of another start of the server", ""]
     return "\n".join(parts).rstrip()
 
 

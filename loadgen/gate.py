@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from loadgen import paired, spelling
 from loadgen.comparison import Contest
 from loadgen.config import Level
 from loadgen.errors import ConfigError
@@ -116,10 +117,8 @@ def _asked(gate: Gate, level: Level) -> bool:
 
 def _one(gate: Gate, ratio: Estimate, where: str) -> tuple[bool, str]:
     holds = COMPARISONS[gate.compared](ratio.value, gate.factor)
-    proven = ratio.interval is not None and all(
-        COMPARISONS[gate.compared](limit, gate.factor) == holds for limit in ratio.interval
-    )
-    spread = f" [{ratio.interval[0]:.3f}, {ratio.interval[1]:.3f}]" if ratio.interval else ""
+    claimed = ratio.scope == paired.ACROSS and ratio.blocks >= paired.LOOK_BLOCKS
+    proven = claimed and all(COMPARISONS[gate.compared](limit, gate.factor) == holds for limit in ratio.interval or ())
     sure = "" if proven else ", not proven"
-    told = f"{where}: {ratio.value:.3f}{spread} x, {many(ratio.blocks, 'block')}: {'holds' if holds else 'fails'}{sure}"
+    told = f"{where}: {spelling.ratio(ratio)} x, {many(ratio.blocks, 'block')}: {'holds' if holds else 'fails'}{sure}"
     return holds, told

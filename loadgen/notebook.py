@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from loadgen import history, paired
-from loadgen.comparison import Contest, Figure, Row
-from loadgen.conclusions import WITHIN_MARK, times
+from loadgen import history, spelling
+from loadgen.comparison import Contest, Row
+from loadgen.conclusions import times
 from loadgen.config import in_words
 from loadgen.history import History, Known, Result, Section, Standing, Superseded, reason_of, when
 from loadgen.notes import Part
 from loadgen.pairing import Point
 from loadgen.stack import differences
 from loadgen.verdict import FAILED, INVALID, VALID
-from loadgen.words import NOTHING, clean, figure, many, simulated
+from loadgen.words import NOTHING, clean, many, simulated
 
 TESTED, UNTESTED = "TESTED", "UNTESTED"
 WORLDS = {False: "Measured", True: "Simulated"}
@@ -134,25 +134,14 @@ def _figures(contest: Contest, name: str) -> list[str]:
     alone = next((row for row in rows if row.level.concurrency == 1), None)
     best = max(rows, key=lambda row: row.output.value.value)
     at = f" at {best.level.words}"
-    return [*(_pair(alone) if alone else [NOTHING] * 2), _pair(best)[0] + at, _pair(best)[1]]
+    most, beside = _pair(best)
+    return [*(_pair(alone) if alone else [NOTHING] * 2), most + at, beside]
 
 
 def _pair(row: Row) -> list[str]:
-    return [_spread(row.output), _ratio(row.output)]
-
-
-def _spread(shown: Figure) -> str:
-    value = shown.value
-    if value.interval is None:
-        return figure(value.value)
-    low, high = map(figure, value.interval)
-    return f"{figure(value.value)} [{low}, {high}]{WITHIN_MARK if value.scope == paired.WITHIN else ''}"
-
-
-def _ratio(shown: Figure) -> str:
-    if shown.ratio is None:
-        return NOTHING
-    return f"{times(shown.ratio)}, {many(shown.ratio.blocks, 'block')}"
+    value, ratio = row.output.value, row.output.ratio
+    beside = f"{times(ratio)}, {many(ratio.blocks, 'block')}" if ratio else NOTHING
+    return [spelling.spread(value, spelling.DAGGER), beside]
 
 
 def _where(points: Sequence[Point]) -> list[str]:

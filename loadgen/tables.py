@@ -4,22 +4,22 @@ Owns wording and layout; makes no numbers of its own.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadgen import advice, noise, paired
+from loadgen import advice, noise, paired, spelling
 from loadgen.adaptive import Offer
 from loadgen.advice import Choice
 from loadgen.comparison import Contest, Figure, Row
 from loadgen.gate import Judged
 from loadgen.margin import in_words
-from loadgen.paired import Estimate
 from loadgen.pairing import Point, Unlike
 from loadgen.report import level_of
+from loadgen.spelling import spread
 from loadgen.verdict import VALID
 from loadgen.words import NOTHING, clean, figure, many, percent, simulated
 
@@ -104,21 +104,9 @@ def rows_at(contest: Contest, level: Any) -> list[Row]:
     return [contest.rows[name, level] for name in contest.variants if (name, level) in contest.rows]
 
 
-def spread(value: Estimate, mark: str = "*") -> str:
-    """A figure with its interval; one that speaks of a single run is marked."""
-    return f"{figure(value.value)}{_limits(value, figure, mark)}"
-
-
-def ratio(shown: Figure, mark: str = "*") -> str:
-    """A figure's ratio to the baseline's with its interval, three decimals."""
-    value = shown.ratio
-    return f"{value.value:.3f}{_limits(value, '{:.3f}'.format, mark)}" if value else NOTHING
-
-
-def _limits(value: Estimate, digits: Callable[[float], str], mark: str) -> str:
-    if value.interval is None:
-        return ""
-    return f" [{', '.join(map(digits, value.interval))}]{mark if value.scope == paired.WITHIN else ''}"
+def ratio(shown: Figure, within: str = spelling.STAR) -> str:
+    """A figure's ratio to the baseline's with its interval."""
+    return spelling.ratio(shown.ratio, within)
 
 
 def said(shown: Figure) -> Text:
@@ -148,14 +136,12 @@ def notes(contest: Contest) -> Iterator[str]:
     """What stands below the tables: crossovers, drift, scopes of intervals, cautions."""
     for name, found in contest.crossovers.items():
         for one in found:
-            word = "better above" if one.rises else "better below"
-            yield f"crossover: {name} is {word} {advice.crossing(one)}"
+            yield f"crossover: {name} is {spelling.side(one)} {spelling.crossing(one)}"
         if len(found) > 1:
             yield f"{name} crosses {len(found)} times: no single number says where it is better"
     yield from kinds(contest)
     for drift in contest.drift:
-        change = 100 * (drift.ratio - 1)
-        again = f"{contest.baseline} again at the end {change:+.1f} %"
+        again = f"{contest.baseline} again at the end {spelling.percent(drift.ratio)} %"
         yield f"drift at {drift.level.words}: {again} (two starts, no interval)"
     yield from contest.cautions
     shown = [row.output.value for row in contest.rows.values()]

@@ -48,6 +48,7 @@ PURE = {
             "comparison",
             "advice",
             "adaptive",
+            "spelling",
             "gate",
             "conclusions",
             "history",

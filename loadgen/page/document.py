@@ -154,7 +154,7 @@ def _contest(contest: Contest, number: int, looks: Looks, timelines: Sequence[Ti
     mine = {name: looks[name] for name in contest.variants}
     parts: dict[str, Iterable[Child]] = {
         "throughput": _throughput(contest, mine),
-        "trade": _each_group(contest, lambda _, levels: plots.trade(contest, levels, mine), TRADE_WORDS),
+        "trade": _figures([_figure(plots.trade(contest, mine), TRADE_WORDS)]),
         "latency": _latency(contest, mine),
         "timeline": _timelines(contest, timelines, mine),
         "kinds": _kinds(contest, mine),
@@ -179,11 +179,9 @@ TRADE_WORDS = "Up is more throughput, right is a faster stream; numbers at the m
 
 
 def _throughput(contest: Contest, looks: Looks) -> Iterable[Child]:
-    drawn = []
-    for axis, levels in plots.groups(contest):
-        drawn.append(_figure(plots.throughput(contest, axis, levels, looks), WHISKERS))
-        drawn.append(_figure(plots.ratio(contest, axis, levels, looks), RATIO_WORDS))
-    yield tag("div", *drawn, class_="figures")
+    yield from _figures(
+        [_figure(plots.throughput(contest, looks), WHISKERS), _figure(plots.ratio(contest, looks), RATIO_WORDS)]
+    )
     yield sheets.crossovers(contest)
 
 
@@ -195,8 +193,8 @@ def _figure(drawing: Element | None, caption: str, heading: str | None = None) -
     return tag("figure", *((told, drawing) if heading else (drawing, told)))
 
 
-def _each_group(contest: Contest, draw: Any, caption: str) -> Iterable[Child]:
-    drawn = [_figure(draw(axis, levels), caption) for axis, levels in plots.groups(contest)]
+def _figures(drawn: Sequence[Element | None]) -> Iterable[Child]:
+    """Figures side by side, or that nothing is known for them."""
     yield tag("div", *drawn, class_="figures") if any(one is not None for one in drawn) else tag("p", "Not known.")
 
 
@@ -206,12 +204,7 @@ RANGE_WORDS = "From the 10th to the 90th percentile of all blocks' requests; the
 def _latency(contest: Contest, looks: Looks) -> Iterable[Child]:
     """Ranges side by side, and below them whole distributions, level by level."""
     names = [name for name in plots.LATENCIES if any(row.distributions.get(name) for row in contest.rows.values())]
-    drawn = [
-        _figure(plots.ranges(contest, name, axis, levels, looks), RANGE_WORDS)
-        for axis, levels in plots.groups(contest)
-        for name in names
-    ]
-    yield tag("div", *drawn, class_="figures") if names else tag("p", "Not known.")
+    yield from _figures([_figure(plots.ranges(contest, name, looks), RANGE_WORDS) for name in names])
     for name in names:
         whole = [_figure(plots.shares(contest, name, level, looks), "", level.words) for level in contest.levels]
         summary = tag("summary", f"Whole distributions of the {plots.LATENCIES[name]}, level by level")

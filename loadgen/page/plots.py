@@ -6,9 +6,10 @@ Pure: from a Contest to SVG. Every figure's numbers also stand in a table of the
 from collections.abc import Iterable, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from loadgen import advice, curves, paired
+from loadgen import curves, paired, spelling, tables
 from loadgen.comparison import Contest, Figure, Row
 from loadgen.config import Level
+from loadgen.formats import in_order
 from loadgen.page import chart, scales
 from loadgen.page.chart import Box, Look
 from loadgen.page.markup import Child, tag
@@ -32,21 +33,18 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     return {name: Look(number) for number, name in enumerate(names)}
 
 
-def groups(contest: Contest) -> list[tuple[str, list[Level]]]:
-    """Levels that share an axis, with its name: streams at once, requests a second, and what has no number."""
-    closed = [level for level in contest.levels if not level.open]
-    rated = [level for level in contest.levels if level.open and place_of(level) > 0]
-    rest = [level for level in contest.levels if level.open and not place_of(level)]
-    named = (("concurrent streams", closed), ("requests a second", rated), ("load", rest))
-    return [(name, levels) for name, levels in named if levels]
-
-
-def _axis(levels: Sequence[Level]) -> tuple[scales.Scale, dict[Level, float]]:
-    """Levels by log2 of their number, or side by side where they have none."""
+def _axis(contest: Contest) -> tuple[str, scales.Scale, dict[Level, float]]:
+    """The load's name, its scale and its places: log2 of each level's number, or side by side where they have none."""
+    levels = contest.levels
     if all(place_of(level) > 0 for level in levels):
-        return scales.octaves(map(place_of, levels)), {level: place_of(level) for level in levels}
+        name = "requests a second" if levels[0].open else "concurrent streams"
+        return name, scales.octaves(map(place_of, levels)), {level: place_of(level) for level in levels}
     ticks = tuple((float(number), level.words) for number, level in enumerate(levels))
-    return scales.Scale(-0.5, len(levels) - 0.5, False, ticks), {level: float(n) for n, level in enumerate(levels)}
+    return (
+        "load",
+        scales.Scale(-0.5, len(levels) - 0.5, False, ticks),
+        {level: float(n) for n, level in enumerate(levels)},
+    )
 
 
 def told(row: Row, what: str, value: Estimate) -> str:
@@ -61,22 +59,16 @@ def _runs(row: Row) -> str:
     return f"from {row.points[0]['folder']}{more}"
 
 
-def throughput(contest: Contest, axis: str, levels: Sequence[Level], some: Looks) -> Element:
+def throughput(contest: Contest, some: Looks) -> Element:
     """Output tokens a second of all streams over the load."""
-    rows = {name: _rows(contest, name, levels) for name in contest.variants}
-    values = [row.output.value for of in rows.values() for row in of]
-    x, places = _axis(levels)
-    box = Box(x, scales.linear(_with_limits(values)))
+    rows = {name: contest.of(name) for name in contest.variants}
+    axis, x, places = _axis(contest)
+    box = Box(x, scales.linear(_with_limits([row.output.value for of in rows.values() for row in of])))
     marks: list[Child] = [*chart.frame(box, axis, "output tokens a second")]
     for of in rows.values():
-        drawn = [(row, row.output.value) for row in of]
-        marks += _series(box, drawn, places, some, contest.variants, "tok/s")
+        marks += _series(box, [(row, row.output.value) for row in of], places, some, contest.variants, "tok/s")
     title = f"{contest.workload}: throughput over {axis}"
-    return chart.svg(box, title, _in_words(rows, levels), marks)
-
-
-def _rows(contest: Contest, name: str, levels: Sequence[Level]) -> list[Row]:
-    return [contest.rows[name, level] for level in levels if (name, level) in contest.rows]
+    return chart.svg(box, title, _in_words(rows, len(contest.levels)), marks)
 
 
 def _with_limits(values: Sequence[Estimate]) -> list[float]:
@@ -108,26 +100,24 @@ def _series(
         yield chart.mark((x, y), look, told(row, what, value))
 
 
-def _in_words(rows: Mapping[str, Sequence[Row]], levels: Sequence[Level]) -> str:
+def _in_words(rows: Mapping[str, Sequence[Row]], levels: int) -> str:
     """Each variant's way from the lowest to the highest level."""
     ways = []
     for name, of in rows.items():
-        if of:
-            steps = ", ".join(f"{figure(row.output.value.value)} at {row.level.words}" for row in (of[0], of[-1]))
-            ways.append(f"{name} {steps}")
-    return f"Output tokens a second at {len(levels)} levels. {'; '.join(ways)}. All figures stand in the tables below."
+        steps = ", ".join(f"{figure(row.output.value.value)} at {row.level.words}" for row in (of[0], of[-1]))
+        ways.append(f"{name} {steps}")
+    return f"Output tokens a second at {levels} levels. {'; '.join(ways)}. All figures stand in the tables below."
 
 
-def ratio(contest: Contest, axis: str, levels: Sequence[Level], some: Looks) -> Element | None:
+def ratio(contest: Contest, some: Looks) -> Element | None:
     """Ratios to the baseline over the load, with the margin and the crossovers; None where there is no ratio."""
     drawn = {
-        name: [(row, row.output.ratio) for row in _rows(contest, name, levels) if row.output.ratio]
-        for name in contest.variants
+        name: [(row, row.output.ratio) for row in contest.of(name) if row.output.ratio] for name in contest.variants
     }
     values = [value for of in drawn.values() for _, value in of]
     if not values:
         return None
-    x, places = _axis(levels)
+    axis, x, places = _axis(contest)
     edges = (1 - contest.margin, 1 + contest.margin)
     box = Box(x, scales.linear([*_with_limits(values), *edges], zero=False))
     marks: list[Child] = [
@@ -138,11 +128,9 @@ def ratio(contest: Contest, axis: str, levels: Sequence[Level], some: Looks) -> 
     marks.append(tag("line", x1=box.left, x2=box.width - box.right, y1=one, y2=one, class_="one"))
     for of in drawn.values():
         marks += _series(box, of, places, some, contest.variants, f"x {contest.baseline}")
-    inside = list(places.values()) if x.log else [1.0]
     texts = []
     for name, found in contest.crossovers.items():
-        near = (edge for edge in found if min(inside) <= edge.between[0] and edge.between[1] <= max(inside))
-        for edge in near:
+        for edge in found:
             marks.append(_crossing(box, edge, name, some[name]))
             texts.append((_summit(box, edge), _where(edge), some[name]))
     marks += chart.labels(box, texts)
@@ -155,7 +143,7 @@ def _crossing(box: Box, one: Crossover, name: str, look: Look) -> Element:
     low, high = one.interval or one.between
     return tag(
         "g",
-        tag("title", f"{name} is {'better above' if one.rises else 'better below'} {advice.crossing(one)}"),
+        tag("title", _passing(name, one)),
         chart.shade(box, low, high, f"between {look.colour}"),
         tag("path", d=f"M{box.across(one.at):.1f} {box.top:.1f}V{box.floor:.1f}", class_=f"crossing {look.colour}")
         if one.at
@@ -172,19 +160,19 @@ def _where(one: Crossover) -> str:
     return figure(one.at) if one.at else f"{one.between[0]:g}–{one.between[1]:g}"
 
 
+def _passing(name: str, one: Crossover) -> str:
+    return f"{name} is {spelling.side(one)} {spelling.crossing(one)}"
+
+
 def _ratio_words(contest: Contest) -> str:
-    crossed = [
-        f"{name} is {'better above' if one.rises else 'better below'} {advice.crossing(one)}"
-        for name, found in contest.crossovers.items()
-        for one in found
-    ]
-    return f"Ratios of output tokens a second, by block. Crossovers: {'; '.join(crossed) or 'none'}."
+    crossed = "; ".join(_passing(name, one) for name, found in contest.crossovers.items() for one in found)
+    return f"Ratios of output tokens a second, by block. Crossovers: {crossed or 'none'}."
 
 
-def trade(contest: Contest, levels: Sequence[Level], some: Looks) -> Element | None:
+def trade(contest: Contest, some: Looks) -> Element | None:
     """Throughput of all against the speed of one stream, levels joined; None where no speed is known."""
-    rows = {name: [row for row in _rows(contest, name, levels) if row.stream] for name in contest.variants}
-    known = [(row, row.stream) for of in rows.values() for row in of if row.stream]
+    rows = {name: [(row, row.stream) for row in contest.of(name) if row.stream] for name in contest.variants}
+    known = [one for of in rows.values() for one in of]
     if not known:
         return None
     x = scales.decades([stream.value.value for _, stream in known])
@@ -192,12 +180,12 @@ def trade(contest: Contest, levels: Sequence[Level], some: Looks) -> Element | N
     marks: list[Child] = [*chart.frame(box, "tokens a second of one stream", "output tokens a second")]
     texts = []
     for name, of in rows.items():
-        spots = [(box.across(row.stream.value.value), box.down(row.output.value.value)) for row in of if row.stream]
+        spots = [(box.across(stream.value.value), box.down(row.output.value.value)) for row, stream in of]
         marks += [chart.line(spots, some[name])] if spots else []
-        for spot, row in zip(spots, of, strict=True):
-            speed = f"tok/s, {figure(row.stream.value.value if row.stream else None)} tok/s of one stream"
+        for spot, (row, stream) in zip(spots, of, strict=True):
+            speed = f"tok/s, {figure(stream.value.value)} tok/s of one stream"
             marks.append(chart.mark(spot, some[name], told(row, speed, row.output.value)))
-            if len(rows) <= NAMED_MAX or row in (of[0], of[-1]):
+            if len(rows) <= NAMED_MAX or row in (of[0][0], of[-1][0]):
                 level = f"{place_of(row.level):g}" if place_of(row.level) else row.level.words
                 texts.append((spot, level, some[name]))
     marks += chart.labels(box, texts)
@@ -206,12 +194,12 @@ def trade(contest: Contest, levels: Sequence[Level], some: Looks) -> Element | N
     return chart.svg(box, title, f"{said} All figures stand in the tables below.", marks)
 
 
-def ranges(contest: Contest, name: str, axis: str, levels: Sequence[Level], some: Looks) -> Element | None:
+def ranges(contest: Contest, name: str, some: Looks) -> Element | None:
     """A latency over the load: from the 10th to the 90th percentile, a mark at the median, a dash at p99."""
-    rows = [row for of in contest.variants for row in _rows(contest, of, levels) if row.distributions.get(name)]
+    rows = [row for row in in_order(contest) if row.distributions.get(name)]
     if not rows:
         return None
-    x, places = _axis(levels)
+    axis, x, places = _axis(contest)
     shown = [value for row in rows for value in _range(row, name)]
     box = Box(x, scales.decades(shown))
     marks: list[Child] = [*chart.frame(box, axis, f"{LATENCIES[name]}, ms")]
@@ -243,7 +231,7 @@ def _upright(
 
 def shares(contest: Contest, name: str, level: Level, some: Looks) -> Element | None:
     """The whole distribution of a latency at one level: which share of the requests took no longer."""
-    rows = [row for row in _rows_at(contest, level) if row.distributions.get(name)]
+    rows = [row for row in tables.rows_at(contest, level) if row.distributions.get(name)]
     if not rows:
         return None
     every = [row.distributions[name] for row in contest.rows.values() if row.distributions.get(name)]
@@ -262,10 +250,6 @@ def shares(contest: Contest, name: str, level: Level, some: Looks) -> Element | 
     title = f"{contest.workload}: {LATENCIES[name]} at {level.words}"
     medians = "; ".join(_median_told(row, name) for row in rows)
     return chart.svg(box, title, f"Share of requests that took no longer. {medians}.", marks)
-
-
-def _rows_at(contest: Contest, level: Level) -> list[Row]:
-    return [contest.rows[name, level] for name in contest.variants if (name, level) in contest.rows]
 
 
 def _median_told(row: Row, name: str) -> str:

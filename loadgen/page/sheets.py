@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from loadgen import advice, paired, tables
+from loadgen import paired, spelling, tables
 from loadgen.comparison import Contest, Figure, Row
 from loadgen.formats import block_name, in_order
 from loadgen.margin import in_words as reason_in_words
@@ -74,8 +74,8 @@ def throughput(contest: Contest) -> Element:
     rows = (
         [
             *(row.level.words, row.variant),
-            *(tables.spread(row.output.value), beside(row.output)),
-            *(tables.spread(row.stream.value) if row.stream else NOTHING, beside(row.stream)),
+            *(spelling.spread(row.output.value), beside(row.output)),
+            *(spelling.spread(row.stream.value) if row.stream else NOTHING, beside(row.stream)),
             *(figure(row.accept_length), row.accept_source),
             *(percent(row.failed / row.requests if row.requests else None), figure(row.requests), runs(contest, row)),
         ]
@@ -138,7 +138,7 @@ def _quantiles(row: Row, name: str, quantiles: Sequence[str]) -> Iterable[Child]
         if shown is None:
             yield from (NOTHING, NOTHING)
         else:
-            yield from (tables.spread(shown.value), beside(shown))
+            yield from (spelling.spread(shown.value), beside(shown))
 
 
 def _pooled(row: Row, name: str) -> str:
@@ -166,7 +166,7 @@ def _mean_and_range(values: Sequence[float] | None) -> str:
 def crossovers(contest: Contest) -> Element | None:
     """Every crossover; None where there is none."""
     rows = [
-        [name, "better above" if one.rises else "better below", advice.crossing(one)]
+        [name, spelling.side(one), spelling.crossing(one)]
         for name, found in contest.crossovers.items()
         for one in found
     ]
@@ -178,7 +178,7 @@ def drift(contest: Contest) -> Element:
     if not contest.drift:
         return tag("p", f"Drift: unknown, {contest.baseline} was not measured again at the end.")
     rows = (
-        [one.level.words, figure(one.first), figure(one.again), f"{100 * (one.ratio - 1):+.1f} %"]
+        [one.level.words, figure(one.first), figure(one.again), f"{spelling.percent(one.ratio)} %"]
         for one in contest.drift
     )
     caption = f"Drift, {contest.workload}: {contest.baseline} again at the end (two starts, no interval)"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from points import STUDY, by_clock, point, study, times
 
-from loadgen import advice, comparison, formats, pairing
+from loadgen import advice, comparison, formats, pairing, spelling
 from loadgen.adaptive import offer
 from loadgen.advice import LATENCY, THROUGHPUT, choices, sentence
 from loadgen.comparison import Contest
@@ -302,7 +302,7 @@ def test_intervals_that_are_null() -> None:
 
 def test_a_crossover_that_only_some_blocks_have_reads_well() -> None:
     """It follows `at`, `above` and `below`."""
-    assert advice.crossing(Crossover(True, (1.0, 30.0), None, None, 2, 3)) == (
+    assert spelling.crossing(Crossover(True, (1.0, 30.0), None, None, 2, 3)) == (
         "somewhere between 1 and 30 (2 of 3 blocks cross there)"
     )
 

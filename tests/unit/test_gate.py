@@ -60,6 +60,16 @@ def test_an_interval_that_holds_the_factor_is_not_proven() -> None:
     assert "holds, not proven" in line
 
 
+def test_one_start_proves_nothing() -> None:
+    """Its interval speaks of that run only, however narrow it is; two starts are a guess."""
+    asked = gate.parse("eagle_topk1_v2 >= 0.98 * baseline at concurrency=30")
+    for blocks, proven in ((1, False), (2, False), (3, True)):
+        points = study(blocks=blocks)
+        (line,) = gate.judge(asked, [contest(points)], points).lines
+        assert line.endswith("holds" if proven else "holds, not proven")
+    assert "[1.087, 1.118]* x, 1 block" in gate.judge(asked, [contest(study(blocks=1))], []).lines[0]
+
+
 @pytest.mark.parametrize(
     "text",
     [
