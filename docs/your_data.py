@@ -12,6 +12,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 
+LEVEL = ["variant", "concurrency", "rate"]  # streams in closed loop, requests a second in open loop, the other is null
 COUNTS = "verdict = 'VALID' and in_window and outcome = 'ok'"  # rows that enter a latency
 
 
@@ -25,7 +26,7 @@ def files(folder: str, name: str = "requests.parquet") -> list[str]:
 
 def first_token_duckdb(folder: str) -> list[tuple]:
     return duckdb.sql(
-        f"""select variant, concurrency, count(*) as n,
+        f"""select variant, concurrency, rate, count(*) as n,
                    quantile_cont((first_token_ns - sent_ns) / 1e6, 0.5) as p50_ms,
                    quantile_cont((first_token_ns - sent_ns) / 1e6, 0.9) as p90_ms
               from read_parquet({files(folder)}, union_by_name = true)
@@ -38,13 +39,13 @@ def first_token_polars(folder: str) -> list[tuple]:
     return (
         pl.scan_parquet(files(folder))
         .filter((pl.col("verdict") == "VALID") & pl.col("in_window") & (pl.col("outcome") == "ok"))
-        .group_by("variant", "concurrency")
+        .group_by(*LEVEL)
         .agg(
             pl.len(),
             ttft.quantile(0.5, "linear").alias("p50_ms"),
             ttft.quantile(0.9, "linear").alias("p90_ms"),
         )
-        .sort("variant", "concurrency")
+        .sort(*LEVEL, nulls_last=True)
         .collect()
         .rows()
     )
@@ -53,8 +54,8 @@ def first_token_polars(folder: str) -> list[tuple]:
 def first_token_pandas(folder: str) -> list[tuple]:
     rows = counting(folder, ["first_token_ns", "sent_ns"])
     rows["ttft_ms"] = (rows.first_token_ns - rows.sent_ns) / 1e6
-    by = rows.groupby(["variant", "concurrency"]).ttft_ms
-    return list(by.agg(["size", "median", lambda some: some.quantile(0.9)]).reset_index().itertuples(False, None))
+    by = rows.groupby(LEVEL, dropna=False).ttft_ms
+    return listed(by.agg(["size", "median", lambda some: some.quantile(0.9)]))
 
 
 # --- how fast does one stream write? ---
@@ -62,7 +63,7 @@ def first_token_pandas(folder: str) -> list[tuple]:
 
 def per_stream_duckdb(folder: str) -> list[tuple]:
     return duckdb.sql(
-        f"""select variant, concurrency,
+        f"""select variant, concurrency, rate,
                    median(1e9 * (output_tokens - chunk_tokens[1]) / (last_token_ns - first_token_ns)) as tokens_per_s
               from read_parquet({files(folder)}, union_by_name = true)
              where {COUNTS} and last_token_ns > first_token_ns group by all order by all"""
@@ -75,9 +76,9 @@ def per_stream_polars(folder: str) -> list[tuple]:
         pl.scan_parquet(files(folder))
         .filter((pl.col("verdict") == "VALID") & pl.col("in_window") & (pl.col("outcome") == "ok"))
         .filter(pl.col("last_token_ns") > pl.col("first_token_ns"))
-        .group_by("variant", "concurrency")
+        .group_by(*LEVEL)
         .agg((1e9 * after_first / (pl.col("last_token_ns") - pl.col("first_token_ns"))).median())
-        .sort("variant", "concurrency")
+        .sort(*LEVEL, nulls_last=True)
         .collect()
         .rows()
     )
@@ -88,7 +89,7 @@ def per_stream_pandas(folder: str) -> list[tuple]:
     rows = rows[rows.last_token_ns > rows.first_token_ns]
     after_first = rows.output_tokens - rows.chunk_tokens.str[0]
     rows = rows.assign(speed=1e9 * after_first / (rows.last_token_ns - rows.first_token_ns))
-    return list(rows.groupby(["variant", "concurrency"]).speed.median().reset_index().itertuples(False, None))
+    return listed(rows.groupby(LEVEL, dropna=False).speed.median())
 
 
 # --- what failed, and where? ---
@@ -96,7 +97,7 @@ def per_stream_pandas(folder: str) -> list[tuple]:
 
 def failures_duckdb(folder: str) -> list[tuple]:
     return duckdb.sql(
-        f"""select variant, concurrency, outcome, count(*) as n
+        f"""select variant, concurrency, rate, outcome, count(*) as n
               from read_parquet({files(folder)}, union_by_name = true)
              where outcome not in ('ok', 'cut', 'unsent') group by all order by all"""
     ).fetchall()
@@ -106,18 +107,18 @@ def failures_polars(folder: str) -> list[tuple]:
     return (
         pl.scan_parquet(files(folder))
         .filter(~pl.col("outcome").is_in(["ok", "cut", "unsent"]))
-        .group_by("variant", "concurrency", "outcome")
+        .group_by(*LEVEL, "outcome")
         .len()
-        .sort("variant", "concurrency", "outcome")
+        .sort(*LEVEL, "outcome", nulls_last=True)
         .collect()
         .rows()
     )
 
 
 def failures_pandas(folder: str) -> list[tuple]:
-    rows = pd.read_parquet(files(folder), columns=["variant", "concurrency", "outcome"])
+    rows = pd.read_parquet(files(folder), columns=[*LEVEL, "outcome"])
     rows = rows[~rows.outcome.isin(["ok", "cut", "unsent"])]
-    return list(rows.groupby(["variant", "concurrency", "outcome"]).size().reset_index().itertuples(False, None))
+    return listed(rows.groupby([*LEVEL, "outcome"], dropna=False).size())
 
 
 # --- which kind of prompt is drafted best? (tokens an event; spec_verify_steps where the server tells it) ---
@@ -147,7 +148,7 @@ def by_kind_pandas(folder: str) -> list[tuple]:
     rows = counting(folder, ["prompt_kind", "output_tokens", "chunk_ns"])
     rows["events"] = rows.chunk_ns.str.len()
     sums = rows.groupby(["variant", "prompt_kind"])[["output_tokens", "events"]].sum()
-    return list((sums.output_tokens / sums.events).reset_index().itertuples(False, None))
+    return listed(sums.output_tokens / sums.events)
 
 
 # --- was the client in the way? (health.parquet: a row a second and worker) ---
@@ -155,7 +156,7 @@ def by_kind_pandas(folder: str) -> list[tuple]:
 
 def client_duckdb(folder: str) -> list[tuple]:
     return duckdb.sql(
-        f"""select variant, concurrency, max(list_max(loop_lag_ms)) as lag_max_ms, max(cpu_share) as cpu_max
+        f"""select variant, concurrency, rate, max(list_max(loop_lag_ms)) as lag_max_ms, max(cpu_share) as cpu_max
               from read_parquet({files(folder, "health.parquet")}, union_by_name = true) group by all order by all"""
     ).fetchall()
 
@@ -163,27 +164,31 @@ def client_duckdb(folder: str) -> list[tuple]:
 def client_polars(folder: str) -> list[tuple]:
     return (
         pl.scan_parquet(files(folder, "health.parquet"))
-        .group_by("variant", "concurrency")
+        .group_by(*LEVEL)
         .agg(pl.col("loop_lag_ms").list.max().max(), pl.col("cpu_share").max())
-        .sort("variant", "concurrency")
+        .sort(*LEVEL, nulls_last=True)
         .collect()
         .rows()
     )
 
 
 def client_pandas(folder: str) -> list[tuple]:
-    rows = pd.read_parquet(
-        files(folder, "health.parquet"), columns=["variant", "concurrency", "loop_lag_ms", "cpu_share"]
-    )
+    rows = pd.read_parquet(files(folder, "health.parquet"), columns=[*LEVEL, "loop_lag_ms", "cpu_share"])
     rows["lag_ms"] = rows.loop_lag_ms.map(lambda some: max(some, default=float("nan")))
-    by = rows.groupby(["variant", "concurrency"])
-    return list(by[["lag_ms", "cpu_share"]].max().reset_index().itertuples(False, None))
+    by = rows.groupby(LEVEL, dropna=False)
+    return listed(by[["lag_ms", "cpu_share"]].max())
+
+
+def listed(found: pd.DataFrame | pd.Series) -> list[tuple]:
+    """A pandas answer as rows, with None for what is null."""
+    lines = found.reset_index().itertuples(False, None)
+    return [tuple(None if pd.isna(value) else value for value in line) for line in lines]
 
 
 def counting(folder: str, names: list[str]) -> pd.DataFrame:
-    """The rows that count, with variant, concurrency and these columns."""
+    """The rows that count, with their level and these columns."""
     judged = ["verdict", "in_window", "outcome"]
-    rows = pd.read_parquet(files(folder), columns=["variant", "concurrency", *judged, *names])
+    rows = pd.read_parquet(files(folder), columns=[*LEVEL, *judged, *names])
     return rows[(rows.verdict == "VALID") & rows.in_window & (rows.outcome == "ok")].copy()
 
 

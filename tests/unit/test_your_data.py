@@ -31,30 +31,31 @@ QUESTIONS = script().QUESTIONS
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two variants at two levels, 20 requests each with other times, one failure, and an unfinished Point."""
+    """Two variants at two levels and two rates, 20 requests each with other times, one failure; an unfinished Point."""
     root = tmp_path_factory.mktemp("tree")
     for variant in ("baseline", "eagle"):
-        for level in (1, 16):
+        for level, rate in ((1, None), (16, None), (None, 2.0), (None, 4.0)):
             rows = [
                 row(
                     seq,
                     10.0 * seq,
                     variant=variant,
                     concurrency=level,
+                    rate=rate,
                     prompt_kind=("code", "chat")[seq % 2],
                     chunk_tokens=[1 + seq % 3, 2, 2, 2, 2],
                     output_tokens=9 + seq % 3,
-                    first_token_ns=int((10.0 * seq + 50 + seq * level) * 1e6),
+                    first_token_ns=int((10.0 * seq + 50 + seq * (level or 3)) * 1e6),
                 )
                 for seq in range(19)
             ]
-            rows.append(failure(19, 200.0, "http_status", variant=variant, concurrency=level))
-            folder = root / variant / f"c{level}"
+            rows.append(failure(19, 200.0, "http_status", variant=variant, concurrency=level, rate=rate))
+            folder = root / variant / (f"c{level}" if level else f"r{rate:g}")
             writer = store.RowWriter(store.stream_path(folder, 0))
             writer.append(rows)
             writer.close()
             point = {"schema_version": SCHEMA_VERSION, "verdict": {"status": "VALID", "reasons": []}}
-            beats = [health(1000, variant=variant, concurrency=level), health(2000, variant=variant, concurrency=level)]
+            beats = [health(ms, variant=variant, concurrency=level, rate=rate) for ms in (1000, 2000)]
             store.commit_point(folder, store.requests_table(folder, None), beats, point)
     store.RowWriter(store.stream_path(root / "eagle" / "c64", 0)).append([row(0)])
     return root
@@ -75,15 +76,15 @@ def test_the_script_prints_its_answers(tree: Path) -> None:
     """As it is written at its head."""
     told = subprocess.run([sys.executable, SCRIPT, tree], capture_output=True, text=True, check=True, timeout=60).stdout
     assert all(question in told for question in QUESTIONS)
-    assert "baseline 16 http_status 1" in told
+    assert "baseline 16 None http_status 1" in told
 
 
 def test_read_gives_whole_points_only(tree: Path) -> None:
     """Every request once, as a table that pandas takes; the unfinished Point is not there."""
     table = loadgen.read(tree)
-    assert table.num_rows == 80
+    assert table.num_rows == 160
     assert table.to_pandas().variant.unique().tolist() == ["baseline", "eagle"]
-    assert loadgen.read(str(tree), "health.parquet").num_rows == 8
+    assert loadgen.read(str(tree), "health.parquet").num_rows == 16
 
 
 def test_the_page_has_every_column() -> None:
