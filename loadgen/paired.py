@@ -8,13 +8,13 @@ Holm (1979). Intervals are (low, high).
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from loadgen.stats import LEVEL, Interval
+from loadgen.stats import LEVEL, Interval, mean_interval
 
 BETTER, WORSE, SAME, UNDECIDED, TOO_FEW = "better", "worse", "same", "undecided", "too few blocks"
 MARGIN = 0.02  # a smaller difference is none, unless told otherwise
@@ -43,45 +43,37 @@ class Estimate:
 def mean_of(values: Sequence[float], within: Interval | None = None) -> Estimate:
     """The geometric mean of positive figures, one a block. `within` is the interval of the only one's own run."""
     logs = np.log(np.asarray(values, float))
-    if len(logs) < 2:
+    interval = mean_interval(logs)
+    if interval is None:
         return Estimate(float(values[0]), within, WITHIN if within else None, len(logs))
-    low, high = _t_interval(logs)
-    return Estimate(float(np.exp(logs.mean())), (float(np.exp(low)), float(np.exp(high))), ACROSS, len(logs))
+    return Estimate(float(np.exp(logs.mean())), _exp(interval), ACROSS, len(logs))
 
 
 def ratio_of(logs: Sequence[float], margin: float = MARGIN, within: Interval | None = None) -> Estimate:
     """The ratio that these logarithms of ratios, one a block, tell of; `within` as above, of the ratio itself."""
     known = np.asarray(logs, float)
+    found = mean_of(np.exp(known), within)
     if len(known) < 2:
-        return Estimate(float(np.exp(known[0])), within, WITHIN if within else None, len(known))
-    low, high = _t_interval(known)
+        return found
     mean, error = float(known.mean()), _standard_error(known)
     p = float(2 * stdtr(len(known) - 1, -abs(mean) / error)) if error else float(mean == 0)
-    return Estimate(
-        float(np.exp(mean)),
-        (float(np.exp(low)), float(np.exp(high))),
-        ACROSS,
-        len(known),
-        p,
-        equivalent(known, margin),
-    )
+    return replace(found, p=p, same=equivalent(known, margin))
+
+
+def _exp(interval: Interval) -> Interval:
+    return math.exp(interval[0]), math.exp(interval[1])
 
 
 def _standard_error(values: np.ndarray) -> float:
     return float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
-def _t_interval(values: np.ndarray, level: float = LEVEL) -> Interval:
-    mean, half = float(values.mean()), float(stdtrit(len(values) - 1, (1 + level) / 2)) * _standard_error(values)
-    return mean - half, mean + half
-
-
-def equivalent(logs: np.ndarray, margin: float, level: float = LEVEL) -> bool:
-    """Two one-sided tests: the mean of these logarithms lies within +- log(1 + margin), each side at `level`."""
+def equivalent(logs: np.ndarray, margin: float) -> bool:
+    """Two one-sided tests: the mean of these logarithms lies within +- log(1 + margin), each at 95 %."""
     if len(logs) < 2:
         return False
     bound = float(np.log1p(margin))
-    reach = float(stdtrit(len(logs) - 1, level)) * _standard_error(logs)
+    reach = float(stdtrit(len(logs) - 1, LEVEL)) * _standard_error(logs)
     return -bound < logs.mean() - reach and logs.mean() + reach < bound
 
 
@@ -122,12 +114,12 @@ def weight(blocks: int) -> str:
     return f"{blocks} block{'' if blocks == 1 else 's'}: {told}"
 
 
-def holm(ps: Mapping[str, float], level: float = LEVEL) -> set[str]:
-    """Which of several differences stand together: Holm's step-down test at 1 - level for all of them."""
+def holm(ps: Mapping[str, float]) -> set[str]:
+    """Which of several differences stand together: Holm's step-down test at 5 % for all of them."""
     ordered = sorted(ps, key=lambda name: ps[name])
     stand: set[str] = set()
     for place, name in enumerate(ordered):
-        if ps[name] > (1 - level) / (len(ordered) - place):
+        if ps[name] > (1 - LEVEL) / (len(ordered) - place):
             break
         stand.add(name)
     return stand
@@ -138,7 +130,7 @@ class Crossover:
     """Where a ratio passes 1 between two levels: above it the variant is better (`rises`) or worse.
 
     `between` are the levels with the words on either side. `at` and `interval` are None where fewer than all blocks
-    cross there (`crossing` of `blocks`) and only the two levels bound it; `interval` also for one block.
+    cross there (`crossing` of `blocks`) and only the two levels bound it; `interval` also for fewer than three.
     """
 
     rises: bool
@@ -174,10 +166,9 @@ def _crossover(levels: np.ndarray, blocks: Sequence[np.ndarray], rises: bool) ->
     if not places or len(places) < len(blocks):
         return Crossover(rises, between, None, None, len(places), len(blocks))
     at = float(2 ** np.mean(places))
-    if len(places) < LOOK_BLOCKS:
-        return Crossover(rises, between, at, None, len(places), len(blocks))
-    low, high = _t_interval(np.asarray(places))
-    return Crossover(rises, between, at, (float(2**low), float(2**high)), len(places), len(blocks))
+    around = mean_interval(np.asarray(places)) if len(places) >= LOOK_BLOCKS else None
+    interval = (2 ** around[0], 2 ** around[1]) if around else None
+    return Crossover(rises, between, at, interval, len(places), len(blocks))
 
 
 def _crossing(octaves: np.ndarray, values: np.ndarray) -> float | None:

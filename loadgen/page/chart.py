@@ -125,11 +125,10 @@ def line(places: Sequence[Place], look: Look, class_: str = "line") -> Element:
     return tag("path", d=told, class_=f"{class_} {look.colour}", stroke_dasharray=look.dash)
 
 
-def steps(places: Sequence[Place], look: Look, class_: str = "line") -> Element:
+def steps(places: Sequence[Place], look: Look) -> Element:
     """From place to place by steps: each height holds until the next place."""
-    parts = [f"M{places[0][0]:.1f} {places[0][1]:.1f}"]
-    parts += [f"H{x:.1f}V{y:.1f}" for x, y in places[1:]]
-    return tag("path", d="".join(parts), class_=f"{class_} {look.colour}", stroke_dasharray=look.dash)
+    parts = [f"M{places[0][0]:.1f} {places[0][1]:.1f}", *(f"H{x:.1f}V{y:.1f}" for x, y in places[1:])]
+    return tag("path", d="".join(parts), class_=f"strip {look.colour}")
 
 
 def whisker(box: Box, x: float, interval: Place, look: Look, capped: bool = True) -> Element:

@@ -112,7 +112,7 @@ def starts_table(starts: Sequence[Start]) -> Element:
 
 def _start(launch: Mapping[str, Any]) -> list[Child]:
     ready = launch.get("ready_s")
-    engine = f"{launch.get('engine')} {launch.get('engine_version') or ''}".strip()
+    engine = f"{launch.get('engine') or NOTHING} {launch.get('engine_version') or ''}".strip()
     if launch.get("simulated"):
         engine += f", SIMULATED x{launch.get('sim_speed') or 1:g}"
     commit = launch.get("git_commit")

@@ -96,7 +96,7 @@ def _steps(box: Box, values: Sequence[float], line: Timeline, look: Look) -> Ite
     places = [(box.across(number * line.step_s), box.down(value)) for number, value in enumerate(values)]
     if places:
         last = (box.across(line.end_s), places[-1][1])
-        yield chart.steps([*places, last], Look(look.number), "strip")
+        yield chart.steps([*places, last], look)
 
 
 def _samples(box: Box, samples: Samples, look: Look, class_: str = "thin") -> Iterable[Element]:
