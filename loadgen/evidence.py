@@ -69,7 +69,7 @@ def _placed(path: Path) -> Point:
     files = {**FILES, **(content.get("files") or {})}
     point = {**content, "files": files, "folder": folder, "root": str(_command(path.parent))}
     asked = (launch_of(point).get("config") or {}).get("variant")
-    if asked is None:  # what is not known of a variant is no other variant
+    if not isinstance(asked, dict):  # what is not known of a variant is no other variant
         return point
     flags = {f"{part}.{name}": value for part in ("args", "env") for name, value in (asked.get(part) or {}).items()}
     return {**point, "flags": flags}

@@ -30,15 +30,15 @@ Chosen = Mapping[tuple[str, str], Sequence[Choice]]
 
 def command(launch: Mapping[str, Any]) -> str:
     """The line that starts a variant's server; of a simulated one, that of the engine it stands for."""
-    if not launch or launch["engine"] == "external":
+    if launch.get("engine") in (None, "external"):
         return ""
     kind = "sglang" if launch["engine"] == "sim" else launch["engine"]
     try:
-        spec = engine.server_spec(checks.parse(launch["config"], ()), kind)
+        spec = engine.server_spec(checks.parse(launch.get("config") or {}, ()), kind)
         spec = dataclasses.replace(spec, version=launch.get("engine_version") or spec.version)
         words = argv(spec, host=HOST, port=PORT, seed=0)
     except (ConfigError, SpecError):  # a folder of another version of ours
-        words, spec = list(launch["argv"]), None
+        words, spec = list(launch.get("argv") or ()), None
     kept = [word for place, word in enumerate(words) if not {word, words[place - 1]} & set(PER_LAUNCH)]
     shown = environment(spec, {}, gpus=()) if spec else {}
     return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in shown.items()), shlex.join(kept)])

@@ -152,17 +152,23 @@ def newest(points: Sequence[Point], named: Mapping[str, str]) -> list[Point]:
     kept: dict[tuple[Any, ...], Point] = {}
     for point in sorted(points, key=lambda one: str(one["started_at"])):
         if point["verdict"]["status"] == VALID and not point.get("repeat"):
-            key = (point["root"], named[point["point_id"]], point.get("workload"), point["block"], level_of(point))
-            kept[key] = point
+            kept[_cell(point, named, point["root"])] = point
     return list(kept.values())
+
+
+def _cell(point: Point, named: Mapping[str, str], root: str) -> tuple[Any, ...]:
+    """The place of a Point in what a command measures."""
+    return root, named[point["point_id"]], point.get("workload"), point["block"], level_of(point)
 
 
 def blocks(points: Sequence[Point], named: Mapping[str, str], baseline: str) -> dict[str, Block]:
     """By point_id the block that a Point counts for.
 
     A command's block is one where it measured the baseline. A command without one joins, by the block's number, the
-    command whose baseline lies nearest in time: two commands typed one after the other are one block.
+    command whose baseline ran last before it: two commands typed one after the other are one block. What that command
+    measured itself stays its own: a start beside the baseline is a better pair than one at another time.
     """
+    own = {_cell(point, named, point["root"]) for point in points}
     bases: dict[tuple[Any, int], dict[str, str]] = defaultdict(dict)  # (workload, block) -> root -> when
     for point in points:
         if named[point["point_id"]] == baseline:
@@ -170,7 +176,8 @@ def blocks(points: Sequence[Point], named: Mapping[str, str], baseline: str) -> 
     found = {}
     for point in points:
         roots = bases.get((point.get("workload"), point["block"]), {})
-        root = point["root"] if point["root"] in roots or not roots else _nearest(str(point["started_at"]), roots)
+        joined = _nearest(str(point["started_at"]), roots) if roots and point["root"] not in roots else point["root"]
+        root = point["root"] if _cell(point, named, joined) in own else joined
         found[point["point_id"]] = Block(point["block"], root)
     return found
 

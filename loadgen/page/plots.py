@@ -132,7 +132,9 @@ def ratio(contest: Contest, some: Looks) -> Element | None:
     for name, found in contest.crossovers.items():
         for edge in found:
             marks.append(_crossing(box, edge, name, some[name]))
-            texts.append((_summit(box, edge), _where(edge), some[name]))
+            low, high = edge.between
+            place = (box.across(edge.at or (low * high) ** 0.5), box.top + 18)
+            texts.append((place, figure(edge.at) if edge.at else f"{low:g}–{high:g}", some[name]))
     marks += chart.labels(box, texts)
     title = f"{contest.workload}: ratio to {contest.baseline} over {axis}"
     return chart.svg(box, title, _ratio_words(contest), marks)
@@ -149,15 +151,6 @@ def _crossing(box: Box, one: Crossover, name: str, look: Look) -> Element:
         if one.at
         else None,
     )
-
-
-def _summit(box: Box, one: Crossover) -> tuple[float, float]:
-    """The upper end of a crossover's line."""
-    return box.across(one.at or (one.between[0] * one.between[1]) ** 0.5), box.top + 18
-
-
-def _where(one: Crossover) -> str:
-    return figure(one.at) if one.at else f"{one.between[0]:g}–{one.between[1]:g}"
 
 
 def _passing(name: str, one: Crossover) -> str:

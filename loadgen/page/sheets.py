@@ -197,11 +197,9 @@ def not_valid(points: Sequence[Point], never: Sequence[Mapping[str, Any]]) -> El
 
 
 def _bad(point: Point) -> list[Child]:
-    status, reasons = point["verdict"]["status"], point["verdict"]["reasons"]
-    why: Child = [_reason(reason) for reason in reasons] or NOTHING
-    level = level_of(point["load"])
-    workload = point.get("workload")
-    return [status, point["variant"], f"{level}, {workload}", point.get("block"), why, _folder(point)]
+    why: Child = [_reason(reason) for reason in point["verdict"].get("reasons", ())] or NOTHING
+    load = f"{level_of(point['load'])}, {point.get('workload')}"
+    return [point["verdict"]["status"], point["variant"], load, point["block"], why, _folder(point)]
 
 
 def _reason(reason: Mapping[str, Any]) -> Element:

@@ -142,6 +142,18 @@ def test_two_commands_one_after_the_other_are_one_block() -> None:
     assert row.output.ratio.value == pytest.approx(1.1)
 
 
+def test_what_was_started_beside_the_baseline_stays_its_pair() -> None:
+    """A start of the same variant alone, later, is one more figure and no pair: it took the paired one's place."""
+    alone = [
+        point("eagle_topk1_v2", 1, 200.0, block=n, root="outputs/z", started_at="2026-02-01T00:00:00+00:00")
+        for n in range(3)
+    ]
+    row = contest([*study(), *alone]).rows["eagle_topk1_v2", at(1)]
+    assert row.output.value.blocks == 6
+    assert row.output.ratio
+    assert (row.output.ratio.blocks, round(row.output.ratio.value, 3)) == (3, 0.937)
+
+
 def test_a_repeat_is_drift_and_in_no_pair() -> None:
     """The baseline once more at the end stands beside its first time, and moves no figure."""
     repeat = point("baseline", 30, 500.0, point_id="repeat", repeat=True, started_at="2026-01-09T00:00:00+00:00")
@@ -347,6 +359,21 @@ def test_every_format_says_what_was_simulated_and_what_is_within_one_run() -> No
     assert json.loads(formats.as_json([one], chosen))["contests"][0]["simulated"][0].startswith("SIMULATED x10")
     assert formats.flat([one])[0]["sim_speed"] == 10
     assert json.loads(formats.as_vllm([one], chosen).splitlines()[0])["sim_speed"] == 10
+
+
+@pytest.mark.parametrize(
+    ("launch", "line"),
+    [
+        ({}, ""),
+        ({"engine": "external", "argv": None}, ""),
+        ({"engine": "sglang"}, ""),
+        ({"engine": "sglang", "config": {"variant": 3}, "argv": ["x", "--port", "1", "--tp-size", "8"]}, "x --tp-size 8"),
+        ({"engine": "sim", "config": {}, "argv": ["x", "--fast"]}, "x --fast"),
+    ],
+)  # fmt: skip
+def test_a_launch_of_another_version_is_told_as_it_was(launch: dict[str, Any], line: str) -> None:
+    """What cannot be built anew is the line that was started, without what is of that start alone."""
+    assert formats.command(launch) == line
 
 
 # --- one server for both ranges ---

@@ -407,6 +407,12 @@ def test_what_a_variant_lacks_is_shown_beside_what_another_has() -> None:
     assert cells == [["name", "baseline", "ngram"], ["--fast", "–", "given"], ["--spec", "–", "NGRAM"], ["A", "–", "1"]]
 
 
+def test_a_start_whose_launch_is_gone() -> None:
+    """Its row says so by signs, not by `None`."""
+    cells = ["".join(cell.itertext()) for cell in origin.starts_table([origin.Start("baseline", "a/0", {})]).iter("td")]
+    assert cells == ["", "–", "an unknown machine", "–", "–", "–", "a/0"]
+
+
 def test_many_variants_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty variants, eight levels, five blocks: below two megabytes."""
     levels = (1, 2, 5, 10, 30, 70, 100, 250)
