@@ -367,7 +367,7 @@ def test_every_format_says_what_was_simulated_and_what_is_within_one_run() -> No
         ({}, ""),
         ({"engine": "external", "argv": None}, ""),
         ({"engine": "sglang"}, ""),
-        ({"engine": "sglang", "config": {"variant": 3}, "argv": ["x", "--port", "1", "--tp-size", "8"]}, "x --tp-size 8"),
+        ({"engine": "sglang", "config": {"variant": 3}, "argv": ["x", "--port", "1", "--tp", "8"]}, "x --tp 8"),
         ({"engine": "sim", "config": {}, "argv": ["x", "--fast"]}, "x --fast"),
     ],
 )  # fmt: skip
