@@ -171,21 +171,22 @@ def _roots(rows: Iterable[Row]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(point["root"] for point in points))
 
 
+def _spans(claims: Sequence[tuple[Level, Level, str]]) -> tuple[Span, ...]:
+    """What is claimed from level to level, by rising load; beyond the lowest and the highest it goes on."""
+    last = len(claims) - 1
+    return tuple(
+        Span(place_of(low) if place else -math.inf, place_of(high) if place < last else math.inf, said)
+        for place, (low, high, said) in enumerate(claims)
+    )
+
+
 def which(contest: Contest, goal: str) -> Conclusion | None:
     """Which variant to run for a goal, by range of load; None where nothing stands beside the baseline."""
     beside = [row for row in contest.rows.values() if (one := advice.figure_of(row, goal)) and one.ratio]
     chosen = advice.choices(contest, goal)
     if not beside or not chosen:
         return None
-    last = len(chosen) - 1
-    spans = tuple(
-        Span(
-            place_of(one.low) if place else -math.inf,
-            place_of(one.high) if place < last else math.inf,
-            one.variant,
-        )
-        for place, one in enumerate(chosen)
-    )
+    spans = _spans([(one.low, one.high, one.variant) for one in chosen])
     text = advice.sentence(contest, chosen)
     return Conclusion(f"for {goal}", spans, f"{text[:1].upper()}{text[1:]}.", _roots(contest.rows.values()))
 
@@ -196,15 +197,8 @@ def course(contest: Contest, name: str) -> Conclusion | None:
     if not rows:
         return None
     groups = [(word, list(some)) for word, some in groupby(rows, key=lambda row: _word(contest, row))]
-    last, axis = len(groups) - 1, _axis(rows[0].level)
-    spans = tuple(
-        Span(
-            place_of(some[0].level) if place else -math.inf,
-            place_of(some[-1].level) if place < last else math.inf,
-            "" if word == UNDECIDED else word,
-        )
-        for place, (word, some) in enumerate(groups)
-    )
+    spans = _spans([(some[0].level, some[-1].level, "" if word == UNDECIDED else word) for word, some in groups])
+    axis = _axis(rows[0].level)
     stretches = "; ".join(_stretch(word, some) for word, some in groups)
     crossings = "".join(f" They cross at {axis} {spelling.crossing(one)}." for one in contest.crossovers.get(name, ()))
     text = f"By {axis}: {stretches} ({_sure(rows)}).{crossings}"

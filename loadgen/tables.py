@@ -29,10 +29,11 @@ SAID_MAX = 20  # Points that are not VALID are told one by one up to so many
 
 
 def title(contest: Contest) -> str:
-    """Workload, model, engine, blocks."""
-    point = next(iter(contest.rows.values())).points[0]
-    version = f" {point['engine_version']}" if point.get("engine_version") else ""
-    parts = [contest.workload, point["model"], f"{point['engine']}{version}", many(len(contest.blocks), "block")]
+    """Workload, model, engine, blocks; of what was allowed to differ all that there is."""
+    points = [point for row in contest.rows.values() for point in row.points]
+    models = dict.fromkeys(str(point["model"]) for point in points)
+    engines = dict.fromkeys(f"{point['engine']} {point.get('engine_version') or ''}".strip() for point in points)
+    parts = [contest.workload, ", ".join(models), ", ".join(engines), many(len(contest.blocks), "block")]
     return clean(" · ".join(parts))
 
 

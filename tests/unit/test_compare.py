@@ -109,7 +109,12 @@ def test_unlike_things_are_refused_with_what_differs(
 ) -> None:
     """Exit 2, both values and folders; --allow makes two names of them."""
     other = write(
-        tmp_path / "b", study(root="outputs/b", of={"engine.version": "0.5.23", "hardware.gpus": ["8 x B200"]})
+        tmp_path / "b",
+        study(
+            root="outputs/b",
+            engine_version="0.5.23",
+            of={"engine.version": "0.5.23", "hardware.gpus": ["8 x B200"]},
+        ),
     )
     code, out, err = told(capsys, tree, other)
     assert (code, out) == (2, "")
@@ -119,6 +124,7 @@ def test_unlike_things_are_refused_with_what_differs(
     code, out, _ = told(capsys, tree, other, "--allow", "engine.version", "hardware")
     assert code == 0
     assert "eagle_topk1_v2 engine.version=0.5.23" in out
+    assert out.splitlines()[0] == "diverse · kimi_k25 · sim 0.5.9, sim 0.5.23 · 3 blocks"
 
 
 def test_invalid_points_are_listed_and_do_not_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
