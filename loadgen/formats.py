@@ -219,12 +219,12 @@ def _vllm(point: Point) -> dict[str, Any]:
         "request_rate": load.get("rate") or "inf",
         "burstiness": load.get("burstiness"),
         "max_concurrency": load.get("concurrency") or load.get("max_in_flight"),
-        "duration": numbers["measured_s"],
+        "duration": numbers.get("measured_s"),
         "completed": numbers["requests"] - numbers["failed"],
         "failed": numbers["failed"],
-        "request_throughput": numbers["requests_per_s"],
+        "request_throughput": numbers.get("requests_per_s"),
         "output_throughput": numbers["output_tokens_per_s"],
-        "total_token_throughput": numbers["total_tokens_per_s"],
+        "total_token_throughput": numbers.get("total_tokens_per_s"),
     }
     for ours, theirs in (("ttft_ms", "ttft"), ("tpot_ms", "tpot"), ("chunk_gap_ms", "itl"), ("e2e_ms", "e2el")):
         found = numbers.get(ours) or {}

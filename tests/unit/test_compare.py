@@ -241,6 +241,17 @@ def test_what_never_came_to_be_is_told_once(tmp_path: Path, capsys: pytest.Captu
     assert "fixed · baseline · block 0 · concurrency 250: INVALID" in out
 
 
+def test_a_summary_of_another_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Throughput and counts are enough; what is missing is null."""
+    points = study(blocks=1)
+    for one in points:
+        one["summary"] = {name: one["summary"][name] for name in ("output_tokens_per_s", "requests", "failed")}
+    root = write(tmp_path / "a", points)
+    assert told(capsys, root)[0] == 0
+    code, out, _ = told(capsys, root, "--format", "vllm")
+    assert (code, json.loads(out.splitlines()[0])["duration"]) == (0, None)
+
+
 def test_a_launch_that_is_gone_is_not_another_variant(
     tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
