@@ -23,11 +23,11 @@ import yaml
 
 from loadgen import advice, evidence, notebook, notes, store
 from loadgen.comparison import Times
+from loadgen.config import BASELINE
 from loadgen.dataset import read_json, reported
 from loadgen.errors import ConfigError, LoadgenError, StorageError
 from loadgen.history import History, Known, history
 from loadgen.pairing import Point
-from loadgen.ratios import BASELINE
 from loadgen.resume import RUNS
 from loadgen.verdict import VALID
 from loadgen.words import many
