@@ -99,7 +99,7 @@ def _best(contest: Contest, level: Level, goal: str, current: str, firm: set[str
 
 def _ratio(contest: Contest, ours: Row, theirs: Row, goal: str) -> Estimate | None:
     one, other = figure_of(ours, goal), figure_of(theirs, goal)
-    return contest.ratio(one, other) if one and other else None
+    return comparison.ratio_of(one, other, contest.margin) if one and other else None
 
 
 def _glance(ratio: Estimate, goal: str, margin: float) -> str:

@@ -91,10 +91,6 @@ class Contest:
         """The variant's rows by rising level."""
         return [self.rows[variant, level] for level in self.levels if (variant, level) in self.rows]
 
-    def ratio(self, ours: Figure, theirs: Figure) -> Estimate | None:
-        """Any two figures of the same level by blocks that have both; None where none has."""
-        return ratio_of(ours, theirs, self.margin)
-
 
 def contests(
     points: Sequence[Point], times: Times, named: Mapping[str, str], baseline: str, margin: float = paired.MARGIN

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from loadgen import paired, spelling
+from loadgen import comparison, paired, spelling
 from loadgen.comparison import Contest
 from loadgen.config import Level
 from loadgen.errors import ConfigError
@@ -101,7 +101,7 @@ def _lines(gate: Gate, contest: Contest) -> Iterator[tuple[bool, str]]:
         if not _asked(gate, level):
             continue
         rows = [contest.rows.get((name, level)) for name in (gate.ours, gate.theirs)]
-        ratio = contest.ratio(rows[0].output, rows[1].output) if rows[0] and rows[1] else None
+        ratio = comparison.ratio_of(rows[0].output, rows[1].output, contest.margin) if rows[0] and rows[1] else None
         where = f"{level.words} of {contest.workload}"
         if ratio is None:
             missing = [name for name, row in zip((gate.ours, gate.theirs), rows, strict=True) if row is None]
