@@ -221,10 +221,9 @@ def _with_ratio(ours: Figure, theirs: Figure | None, margin: float, larger_is_be
 
 def ratio_of(ours: Figure, theirs: Figure, margin: float) -> Estimate | None:
     """The ratio of two figures over the blocks that have both; None where none has."""
-    # Behind a proxy that collects events all of an answer may come at once: a time of 0 has no ratio.
-    both = [block for block, value in ours.by_block.items() if value > 0 and theirs.by_block.get(block, 0) > 0]
-    if not both:
-        return None
+    both = [block for block in ours.by_block if block in theirs.by_block]
+    if not all(ours.by_block[block] and theirs.by_block[block] for block in both) or not both:
+        return None  # of nothing, as the time per token behind a proxy that hands all events over at once
     logs = [float(np.log(ours.by_block[block] / theirs.by_block[block])) for block in both]
     return paired.ratio_of(logs, margin, _within(ours, theirs, float(np.exp(logs[0]))) if len(both) == 1 else None)
 
