@@ -127,17 +127,21 @@ def _beside(contest: Contest, goal: str, row: Row) -> str:
 
 
 def _why_baseline(contest: Contest, goal: str, levels: Sequence[Level]) -> str:
-    """How the others stand where the baseline is kept."""
+    """How the others stand where the baseline is kept: at which levels, where that is not the same at all."""
     told = []
     for name in contest.variants:
-        said = {
-            _glance(chosen.ratio, goal, contest.margin)
-            for level in levels
-            if (row := contest.rows.get((name, level))) and (chosen := figure_of(row, goal)) and chosen.ratio
-        }
+        said: dict[str, list[str]] = {}
+        for level in levels:
+            row = contest.rows.get((name, level))
+            chosen = figure_of(row, goal) if row else None
+            if chosen and chosen.ratio:
+                said.setdefault(_glance(chosen.ratio, goal, contest.margin), []).append(f"{place_of(level):g}")
+        words = [f"{'the ' if word == SAME else ''}{word}" for word in said]
+        if len(said) > 1:
+            words = [f"{word} at {' and '.join(at)}" for word, at in zip(words, said.values(), strict=True)]
         if said:
-            told.append(f"{name} is {'/'.join(sorted(said))}")
-    return ", ".join(told) or "nothing else was measured"
+            told.append(f"{name} is {', '.join(words)}")
+    return ", and ".join(told) or "nothing else was measured"
 
 
 def _boundary(contest: Contest, goal: str, low: Level, name: str, before: str | None) -> Crossover | None:
