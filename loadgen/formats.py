@@ -20,7 +20,7 @@ from loadgen.paired import Estimate
 from loadgen.pairing import Block, Point
 from loadgen.spelling import DAGGER, spread
 from server.spec import SpecError
-from server.variant import argv, environment
+from server.variant import argv, shown_environment
 
 SHAPE_VERSION = 1  # of the JSON
 HOST, PORT = "127.0.0.1", 30000
@@ -40,7 +40,9 @@ def command(launch: Mapping[str, Any]) -> str:
     except (ConfigError, SpecError):  # a folder of another version of ours
         words, spec = list(launch.get("argv") or ()), None
     kept = [word for place, word in enumerate(words) if not {word, words[place - 1]} & set(PER_LAUNCH)]
-    shown = environment(spec, {}, gpus=()) if spec else {}
+    if launch["engine"] == "sim" and kept:
+        kept[0] = "python"  # whoever simulated has no interpreter with the engine
+    shown = shown_environment(spec, ()) if spec else {}
     return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in shown.items()), shlex.join(kept)])
 
 
