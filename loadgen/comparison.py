@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loadgen import curves, paired, pairing
+from loadgen import curves, objectives, paired, pairing
 from loadgen.config import Level
 from loadgen.paired import Crossover, Estimate
 from loadgen.pairing import Block, Point
@@ -44,7 +44,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Row:
-    """A variant at a level. `output` is tokens a second of all streams, `stream` of one; `times` by name, quantile."""
+    """A variant at a level: tokens a second of all streams and of one, times by name and quantile, goodput a second."""
 
     variant: str
     level: Level
@@ -59,6 +59,7 @@ class Row:
     failed: int
     points: tuple[Point, ...] = field(repr=False)
     distributions: Mapping[str, curves.Curve] = field(repr=False, default_factory=dict)  # of `times`, thinned
+    goodput: Figure | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def contests(
 def _contest(
     workload: str, points: Sequence[Point], times: Times, named: Mapping[str, str], baseline: str, margin: float
 ) -> Contest:
-    kept = pairing.newest(points, named)
+    kept = objectives.comparable(pairing.newest(points, named))
     placed = pairing.blocks(kept, named, baseline)
     cells: dict[Cell, list[Point]] = defaultdict(list)
     for point in kept:
@@ -124,7 +125,7 @@ def _contest(
         rows,
         {name: tuple(_crossovers(name, baseline, rows, margin)) for name in names if name != baseline},
         tuple(sorted(_drift(points, rows, named, baseline), key=lambda one: pairing.place_of(one.level))),
-        tuple(_cautions(levels, rows, baseline)),
+        (*_cautions(levels, rows, baseline), *objectives.cautions(points)),
     )
 
 
@@ -149,6 +150,7 @@ def _row(variant: str, level: Level, points: Sequence[Point], placed: Mapping[st
         sum(numbers["failed"] for numbers in sums.values()),
         tuple(kept),
         curves.of(measured.values(), TIMES),
+        _known_figure({block: numbers.get("goodput_requests_per_s") for block, numbers in sums.items()}),
     )
 
 
@@ -157,7 +159,7 @@ def _figure(by_block: Mapping[Block, float], within: Sequence[float] | None = No
 
 
 def _known_figure(by_block: Mapping[Block, float | None]) -> Figure | None:
-    known = {block: value for block, value in by_block.items() if value}
+    known = {block: value for block, value in by_block.items() if value is not None}
     return _figure(known) if known else None
 
 
@@ -207,6 +209,7 @@ def _beside(row: Row, base: Row | None, margin: float) -> Row:
         row,
         output=_with_ratio(row.output, base.output, margin, True),
         stream=_with_ratio(row.stream, base.stream, margin, True) if row.stream else None,
+        goodput=_with_ratio(row.goodput, base.goodput, margin, True) if row.goodput else None,
         times={
             name: {q: _with_ratio(figure, base.times.get(name, {}).get(q), margin, False) for q, figure in some.items()}
             for name, some in row.times.items()
@@ -250,11 +253,7 @@ def logs_of(ours: Sequence[Row], theirs: Mapping[Level, Row]) -> tuple[list[Leve
 def crossovers_of(ours: Sequence[Row], theirs: Mapping[Level, Row], margin: float) -> list[Crossover]:
     """Where one variant's throughput passes another's."""
     levels, logs = logs_of(ours, theirs)
-    words = []
-    for place in range(len(levels)):
-        known = logs[~np.isnan(logs[:, place]), place]
-        words.append(paired.glance(paired.ratio_of(known, margin), margin) if len(known) else paired.UNDECIDED)
-    return paired.crossovers([pairing.place_of(level) for level in levels], words, logs)
+    return paired.crossovers([pairing.place_of(level) for level in levels], paired.glances(logs, margin), logs)
 
 
 def _crossovers(name: str, baseline: str, rows: Mapping[Cell, Row], margin: float) -> list[Crossover]:

@@ -90,6 +90,7 @@ def _row(row: Row) -> dict[str, Any]:
         "rate": row.level.rate,
         "output_tokens_per_s": _figure(row.output),
         "tokens_per_s_per_stream": _figure(row.stream),
+        "goodput_requests_per_s": _figure(row.goodput),
         **{name: {q: _figure(figure) for q, figure in some.items()} for name, some in row.times.items()},
         "accept_length": row.accept_length,
         "accept_source": row.accept_source,
@@ -151,6 +152,7 @@ def _flat(contest: Contest, row: Row) -> dict[str, Any]:
         "word": row.output.word,
         "blocks": value.blocks,
         "tokens_per_s_per_stream": row.stream.value.value if row.stream else None,
+        "goodput_requests_per_s": row.goodput.value.value if row.goodput else None,
         **{
             f"{name.removesuffix('_ms')}_{q}_ms": figure.value.value
             for name, some in row.times.items()
@@ -225,6 +227,7 @@ def _vllm(point: Point) -> dict[str, Any]:
         "completed": numbers["requests"] - numbers["failed"],
         "failed": numbers["failed"],
         "request_throughput": numbers.get("requests_per_s"),
+        "request_goodput": numbers.get("goodput_requests_per_s"),
         "output_throughput": numbers["output_tokens_per_s"],
         "total_token_throughput": numbers.get("total_tokens_per_s"),
     }

@@ -41,7 +41,12 @@ class Estimate:
 
 
 def mean_of(values: Sequence[float], within: Interval | None = None) -> Estimate:
-    """The geometric mean of positive figures, one a block. `within` is the interval of the only one's own run."""
+    """The geometric mean of positive figures, one a block. `within` is the interval of the only one's own run.
+
+    With a figure of 0 among them it is the arithmetic mean, without an interval.
+    """
+    if min(values) <= 0:
+        return Estimate(float(np.mean(values)), None, None, len(values))
     logs = np.log(np.asarray(values, float))
     interval = mean_interval(logs)
     if interval is None:
@@ -112,6 +117,16 @@ def weight(blocks: int) -> str:
     """How much so many blocks may carry: a guess, a look or a claim."""
     told = "a claim" if blocks >= CLAIM_BLOCKS else "a look" if blocks >= LOOK_BLOCKS else "a guess"
     return f"{blocks} block{'' if blocks == 1 else 's'}: {told}"
+
+
+def glances(logs: np.ndarray, margin: float) -> list[str]:
+    """A word for each level, by logarithms of ratios: a row a block and a column a level, NaN where there is none.
+
+    Beside levels of many blocks a guess of one or two counts for nothing.
+    """
+    columns = [column[~np.isnan(column)] for column in logs.T]
+    least = min(LOOK_BLOCKS, max(map(len, columns), default=1))
+    return [glance(ratio_of(some, margin), margin) if len(some) >= max(1, least) else UNDECIDED for some in columns]
 
 
 def holm(ps: Mapping[str, float]) -> set[str]:

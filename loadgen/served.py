@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loadgen import energy, launch, logged, summary
+from loadgen import energy, launch, logged, objectives, summary
 from loadgen.acceptance import Speculation, length_max
 from loadgen.cell import Cell
 from loadgen.counters import Series, Span, by_series, counted
@@ -49,7 +49,8 @@ def numbers(
     per_joule = {"tokens_per_joule": gpu["tokens_per_joule"] if gpu else None}
     if _hides_cache(cell.launched) and not summarized["cached_tokens_counters"]:
         summarized["cached_tokens_counters"] = None
-    return {**summarized, **per_joule, "gpu": gpu, "server_log": _logged(cell, infos)}
+    promised = objectives.figures(cell.conf.slo, cols, summarized, overloaded)
+    return {**summarized, **promised, **per_joule, "gpu": gpu, "server_log": _logged(cell, infos)}
 
 
 def _gpus(spec: ServerSpec, infos: Infos) -> int | None:

@@ -7,7 +7,7 @@ sample is too small to have one.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import bdtr, stdtrit
+from scipy.special import bdtr, betaincinv, stdtrit
 
 LEVEL = 0.95
 BATCHES = 10  # enough for a t interval, few enough that neighbours are nearly independent
@@ -63,6 +63,13 @@ def quantile_interval(values: np.ndarray, q: float, level: float = LEVEL) -> Int
     high = int(np.searchsorted(below, 1 - tail, side="left")) + 1
     ordered = np.sort(values)
     return float(ordered[low - 1]), float(ordered[high - 1])
+
+
+def share_bounds(hits: int, n: int, level: float = LEVEL) -> Interval:
+    """Exact (Clopper-Pearson) bounds of a share seen `hits` times in n, n above 0; each bound holds at `level`."""
+    low = float(betaincinv(hits, n - hits + 1, 1 - level)) if hits else 0.0
+    high = float(betaincinv(hits + 1, n - hits, level)) if hits < n else 1.0
+    return low, high
 
 
 @dataclass(frozen=True)

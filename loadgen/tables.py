@@ -80,9 +80,11 @@ def _table(*headers: tuple[str, bool]) -> Table:
 
 
 def _throughput(contest: Contest) -> Table:
+    promised = any(row.goodput for row in contest.rows.values())
     table = _table(
         *(("load", False), ("variant", False), ("output tok/s", True), (f"x {contest.baseline}", True), ("", False)),
         *(("tok/s per\nstream", True), ("accept\nlength", True), ("failed", True), ("blocks", True)),
+        *((("goodput\nrequests/s", True), (f"x {contest.baseline}", True), ("", False)) if promised else ()),
     )
     for level in contest.levels:
         for place, row in enumerate(rows_at(contest, level)):
@@ -96,8 +98,14 @@ def _throughput(contest: Contest) -> Table:
                 figure(row.accept_length),
                 percent(row.failed / row.requests if row.requests else None),
                 str(row.output.value.blocks),
+                *(_goodput(row.goodput) if promised else ()),
             )
     return table
+
+
+def _goodput(shown: Figure | None) -> tuple[str, str, Text]:
+    """Goodput with its ratio and word; a row that was measured without objectives has none."""
+    return (spread(shown.value), ratio(shown), said(shown)) if shown else (NOTHING, NOTHING, Text(""))
 
 
 def rows_at(contest: Contest, level: Any) -> list[Row]:

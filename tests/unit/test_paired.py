@@ -131,3 +131,20 @@ def test_holm_lets_fewer_stand_than_each_for_itself() -> None:
     assert paired.holm({"a": 0.03}) == {"a"}
     assert paired.holm({"a": 0.001, "b": 0.02, "c": 0.03, "d": 0.9}) == {"a"}
     assert paired.holm({"a": 0.001, "b": 0.002, "c": 0.003, "d": 0.04}) == {"a", "b", "c", "d"}
+
+
+def test_a_guess_counts_for_nothing_beside_many_blocks() -> None:
+    """One block tells a side only while no level has more; three are enough whatever the others have."""
+    nan = np.nan
+    assert paired.glances(np.log([[0.9, 1.2]]), 0.02) == [WORSE, BETTER]
+    assert paired.glances(np.log([[0.9, 1.2], [0.9, nan]]), 0.02) == [WORSE, UNDECIDED]
+    logs = np.log([[0.90, 1.20, nan], [0.91, 1.21, 1.1], [0.90, 1.20, 1.1], [nan, 1.22, nan], [nan, 1.2, nan]])
+    assert paired.glances(logs, 0.02) == [WORSE, BETTER, UNDECIDED]
+    assert paired.glances(np.zeros((0, 0)), 0.02) == []
+    assert paired.glances(np.full((1, 2), nan), 0.02) == [UNDECIDED, UNDECIDED]
+
+
+def test_a_figure_of_nothing_has_no_logarithm() -> None:
+    """The mean of what there is, without an interval."""
+    value = paired.mean_of([0.0, 4.0])
+    assert (value.value, value.interval, value.blocks) == (2.0, None, 2)
