@@ -97,6 +97,11 @@ class Load:
     window_s: float | None = None
     failed_share_max: float = 0.01
     short_share_max: float = 0.01
+    search: str | None = None
+    search_factor: float | None = None
+    search_blocks_max: int = 8
+    search_points_max: int = 16
+    search_s_max: float | None = None
     connect_s_max: float = 10.0
     first_token_s_max: float = 600.0
     stall_s_max: float = 120.0

@@ -20,7 +20,8 @@ def tell(configs: Sequence[Config], root: Path, command: str, interrupted: bool)
     if BASELINE in names and len(names) > 1:
         # Who has pressed Ctrl-C does not wait until all rows are read.
         print(f"{_later(root) if interrupted else compared(root)}\n")
-    print(report.next_step(root, lines, command, sum(len(levels(config.load)) for config in configs)))
+    planned = sum(len(levels(config.load)) for config in configs if not config.load.search)
+    print(report.next_step(root, lines, command, planned))
 
 
 def _later(root: Path) -> str:

@@ -28,6 +28,7 @@ from loadgen import (
     prompts,
     report,
     resume,
+    searching,
     store,
     verdict,
 )
@@ -55,6 +56,7 @@ from server.variant import ServerSpec
 def run_all(collected: Collected) -> int:
     """Measure every run; the exit code. Raises LoadgenError where nothing could be started at all."""
     runs = order(collected.runs)
+    searching.check([run.config for run in runs])
     runs += drift.repeated(runs, collected.root)
     for run in runs:
         engine.check_inputs(run.config)
@@ -155,13 +157,14 @@ def measure(
     estimate_s = forecast.together_s(left)
     grid.servers.before_first = preflight.before_first(configs, specs, estimate_s, stop)
     with Progress(runs[0].config.output.quiet) as progress:
+        search = searching.Search(runs, root, order, progress)
         progress.line(report.plan_text(runs, specs, root, estimate_s, [len(ladder.levels) for ladder in left]))
         for warned in dict.fromkeys(map(dry.cap_warning, configs, specs)):
             if warned:
                 progress.warn(warned)
         try:
-            for place, (run, spec, asking) in enumerate(zip(runs, specs, asks, strict=True)):
-                grid.run(place, run, spec, asking, progress)
+            for place, run, levels in search.work():
+                grid.run(place, run, specs[place], asks[place], progress, levels)
         except (Interrupted, StorageError) as error:
             grid.codes.append(error.exit_code)
             if isinstance(error, StorageError):
@@ -172,7 +175,9 @@ def measure(
         grid.codes.append(audit.at_end(root, results))
     with contextlib.redirect_stdout(results):  # its width and colours are those that count
         ending.tell(configs, root, command, interrupted=any(code in errors.SIGNALLED for code in grid.codes))
-    return errors.worst([*grid.codes, *grid.servers.codes])
+        if told := search.ending():
+            print(told)
+    return errors.worst([*grid.codes, *grid.ended.values(), *grid.servers.codes])
 
 
 @dataclass
@@ -184,6 +189,7 @@ class Grid:
     valid: set[resume.Key]
     servers: Servers
     codes: list[int] = field(default_factory=list)
+    ended: dict[resume.Key, int] = field(default_factory=dict)  # each Point's code, the last time it was measured
     ahead: Ahead = field(default_factory=lambda: Ahead(()))
 
     def look_ahead(self, runs: Sequence[Run], specs: Sequence[ServerSpec]) -> Ahead:
@@ -198,10 +204,13 @@ class Grid:
             last = server if ladder.levels else last
         return Ahead(parts, self.servers.took_s)
 
-    def run(self, place: int, run: Run, spec: ServerSpec, asking: prompts.Asking, progress: Progress) -> None:
-        """The run at `place`, level by level. A server that does not start fails them all; one that dies fails one."""
-        ladder = self.ahead.ladder(place)
-        for number, level in enumerate(ladder.levels):
+    def run(
+        self, place: int, run: Run, spec: ServerSpec, asking: prompts.Asking, progress: Progress, asked: Sequence[Level]
+    ) -> None:
+        """A run at these levels. A server that does not start fails them all; one that dies fails one."""
+        left = [one for one in asked if resume.key_of(self._line(run, one)) not in self.valid]
+        ladder = dataclasses.replace(self.ahead.ladder(place), levels=left)
+        for number, level in enumerate(left):
             self.stop.check()
             try:
                 launched = self.servers.serve(spec, run, progress)
@@ -211,8 +220,8 @@ class Grid:
                 raise
             except (ServerError, ClusterError, ConfigError, Bug) as error:
                 progress.warn(f"{run.config.variant.name}: {error}{set_in(getattr(error, 'log_tail', ''))}")
-                for left in ladder.levels[number:]:
-                    self._fail(run, left, error)
+                for unmeasured in left[number:]:
+                    self._fail(run, unmeasured, error)
                 return
             ladder.measured, ladder.after_s = launched.measured, self.ahead.after_s(place)
             try:
@@ -273,7 +282,6 @@ class Grid:
         output_tokens_per_s: float | None = None,
     ) -> None:
         """One line for each Point, on disk before the next one begins."""
-        self.codes.append(code)
         line = {
             **self._line(run, level),
             "point_id": point_id,
@@ -284,4 +292,5 @@ class Grid:
             "exit_code": code,
             "output_tokens_per_s": output_tokens_per_s,
         }
+        self.ended[resume.key_of(line)] = code
         store.append_line(self.root / store.LEDGER, line)

@@ -3,6 +3,7 @@
 Pure. Every refusal is one sentence that says what to change.
 """
 
+import math
 from collections.abc import Sequence
 
 from loadgen.bounds import choice, number
@@ -11,6 +12,8 @@ from loadgen.errors import ConfigError
 from loadgen.window import window_s_min
 
 ARRIVALS = ("constant", "poisson", "gamma")
+SEARCHES = ("crossover", "slo")
+SEARCH_BLOCKS_MIN = 3  # fewer have no interval
 CLOCKED = ("rate", "arrival", "burstiness", "trace", "trace_speed", "max_in_flight")
 
 
@@ -40,6 +43,48 @@ def check_load(config: Config) -> None:
         raise ConfigError("load.requests is a fixed count, which has no window: leave it or load.window_s out")
     for level in levels(load):
         _check_due(load, level)
+    _check_search(config)
+
+
+def _check_search(config: Config) -> None:
+    """What a search may ask of one run; what it asks of all runs together is `searching`'s to check."""
+    load = config.load
+    number(config, "load.search_factor", 1, 1000, above=True)
+    number(config, "load.search_blocks_max", SEARCH_BLOCKS_MIN, 1000)
+    number(config, "load.search_points_max", 2, 1000)
+    number(config, "load.search_s_max", 0, math.inf, above=True)
+    if load.search is None:
+        for name in ("search_factor", "search_blocks_max", "search_points_max", "search_s_max"):
+            if getattr(load, name) != getattr(Load(), name):
+                raise ConfigError(f"load.{name} is for a search: add load.search=crossover or slo, or leave it out")
+        return
+    choice(config, "load.search", SEARCHES)
+    if load.trace is not None:
+        raise ConfigError(f"load.search={load.search} chooses levels, and a trace is one: leave one of the two out")
+    if isinstance(load.requests, list):
+        raise ConfigError(f"load.search={load.search} chooses levels itself: give one number as load.requests, or null")
+    if load.search == "slo":
+        if config.slo.ttft_p99_ms is None and config.slo.tpot_p99_ms is None:
+            raise ConfigError("load.search=slo needs an objective: add slo.ttft_p99_ms=200 or slo.tpot_p99_ms=20")
+        return
+    _check_crossover(config)
+
+
+def _check_crossover(config: Config) -> None:
+    load = config.load
+    if load.kind == "open":
+        raise ConfigError("load.search=crossover looks for a concurrency, and this load is open: use load=search")
+    if len(levels(load)) < 2:
+        raise ConfigError("load.search=crossover begins with a ladder: give two levels or more as load.concurrency")
+    if config.block:
+        raise ConfigError(
+            "load.search=crossover adds blocks itself: leave block out (load.search_blocks_max bounds them)"
+        )
+    if config.engine.kind == "external":
+        raise ConfigError(
+            "load.search=crossover starts every server anew in each block, and engine=external starts none: "
+            "let it start them, or leave load.search out"
+        )
 
 
 def _check_due(load: Load, level: Level) -> None:

@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadgen import beside, replay, window
+from loadgen import beside, objectives, replay, search, window
 from loadgen.asked import Run
 from loadgen.config import BASELINE, in_words, levels
 from loadgen.progress import Progress
@@ -60,11 +60,12 @@ def _launch(points: list[Point]) -> Iterable[RenderableType]:
     ttft = ["TTFT\nms\np50/p90", *(["since\nplanned\np50/p90"] if opened else [])]
     for header in (level, "output\ntok/s", "tok/s\nper\nstream", *ttft, "ms per\ntoken\np50/p90"):
         table.add_column(header, justify="right", overflow="fold", vertical="bottom")
-    for header in ("accept\nlength", "failed"):
+    promised = any("slo" in (point.get("summary") or {}) for point in points)
+    for header in ("accept\nlength", *(["goodput\nreq/s"] if promised else []), "failed"):
         table.add_column(header, justify="right", overflow="fold")
     table.add_column("verdict", overflow="fold")
     for point in points:
-        table.add_row(*_cells(point, opened))
+        table.add_row(*_cells(point, opened, promised))
     yield table
     yield from _notes(points)
     yield Text("")
@@ -87,7 +88,7 @@ def _name(point: Mapping[str, Any]) -> str:
     return f"{point.get('variant', NOTHING)}{', again at the end' if point.get('repeat') else ''}"
 
 
-def _cells(point: Point, opened: bool) -> list[Text]:
+def _cells(point: Point, opened: bool, promised: bool) -> list[Text]:
     load, summary, status = point["load"], point.get("summary") or {}, point["verdict"]["status"]
     failed, requests = summary.get("failed"), summary.get("requests")
     cells = [
@@ -98,6 +99,7 @@ def _cells(point: Point, opened: bool) -> list[Text]:
         *([_pair(summary.get("ttft_planned_ms"))] if opened else []),
         _pair(summary.get("tpot_ms")),
         figure(summary.get("accept_length")),
+        *([objectives.goodput(summary)] if promised else []),
         percent(failed / requests if requests and failed is not None else None),
     ]
     # Numbers that may not be believed must not look like those that may.
@@ -131,7 +133,7 @@ def _notes(points: list[Point]) -> Iterable[Text]:
         yield Text(f"margins (the closest of all VALID levels): {closest}", style="dim", overflow="fold")
     for caveat in dict.fromkeys(caveat for point in points for caveat in point.get("caveats", ())):
         yield Text(clean(caveat), style="yellow", overflow="fold")
-    yield from (Text(line, overflow="fold") for line in beside.lines(points))
+    yield from (Text(line, overflow="fold") for line in (*objectives.lines(points), *beside.lines(points)))
     findings = [finding for point in points for finding in point["verdict"].get("margins", ())]
     quiet = {finding["measured"] for finding in findings if finding["rule"] == "not_proven"}
     if quiet:
@@ -245,8 +247,8 @@ def run_line(run: Run, spec: ServerSpec) -> str:
         for level in known
     )
     name = _name({"variant": conf.variant.name, "repeat": run.repeat})
-    what = (name, spec.engine, conf.model.name, conf.workload.name, f"block {conf.block}")
-    return f"{' · '.join(what)}: {kind} {asked}"
+    what = (name, spec.engine, conf.model.name, conf.workload.name, f"block {conf.block}: {kind} {asked}")
+    return " · ".join(filter(None, [*what, search.plan_words(conf)]))
 
 
 def ending(points: Sequence[Point], lines: Sequence[Mapping[str, Any]]) -> str:
@@ -272,7 +274,7 @@ def next_step(root: Path, lines: Sequence[Mapping[str, Any]], command: str, plan
         other = "eagle_topk1_v2" if names[0] == "baseline" else "baseline"
         swapped = _elsewhere(command.replace(f"variant={names[0]}", f"variant={other}"))
         return f"{results}\nnext: {swapped}" if swapped != command and "engine=external" not in command else results
-    if len(blocks) == 1 and "block=" not in command:
+    if len(blocks) == 1 and "block=" not in command and "search" not in command:
         again = _elsewhere(command.replace(" loadgen -m ", " loadgen -m block=0,1,2 ", 1))
         return f"{results}\nnext, since one block tells nothing across server starts: {again}"
     page = f"the comparison as a page: python -m loadgen.compare {root}; " if BASELINE in names else ""

@@ -64,6 +64,8 @@ PURE = {
             "page.sheets",
             "page.origin",
             "page.document",
+            "objectives",
+            "search",
             "drift",
             "noise",
         ]

@@ -35,6 +35,7 @@ def test_defaults() -> None:
 
 
 OPEN = ("+variant=baseline", "load=open", "load.rate=6")
+EXTERNAL = ("engine=external", "engine.url='http://h:1'")
 TRACE = ("+variant=baseline", "load=open", "load.trace=t.csv")
 REFUSED = [
     ([], "no variant was chosen; add +variant=NAME with one of: baseline"),
@@ -110,7 +111,21 @@ REFUSED = [
     (["+variant=baseline", "engine=external", "engine.url='http://u@host:1'"], "holds a user or password"),
     (["+variant=baseline", "engine.url='http://h:1'"], "add engine=external"),
     (["+variant=baseline", "engine.version='0.6'"], "write it in full"),
-    (["+variant=baseline", "slo.ttft_p99_ms=200"], "not judged yet"),
+    (["+variant=baseline", "slo.ttft_p99_ms=0"], "slo.ttft_p99_ms=0.0: give a finite number, above 0"),
+    (["+variant=baseline", "slo.tpot_p99_ms=nan"], "slo.tpot_p99_ms=nan"),
+    (["+variant=baseline", "slo.ttft_p99_ms=fast"], "slo.ttft_p99_ms"),
+    (["+variant=baseline", "load=search", "load.search=knee"], "load.search=knee: choose one of crossover, slo"),
+    (["+variant=baseline", "load=search", "load.search=slo"], "needs an objective: add slo.ttft_p99_ms=200"),
+    (["+variant=baseline", "load=search", "block=1"], "adds blocks itself: leave block out"),
+    (["+variant=baseline", "load=search", "load.concurrency=4"], "begins with a ladder: give two levels"),
+    (["+variant=baseline", "load=search", "load.requests=[64,64,64,64]"], "give one number as load.requests"),
+    (["+variant=baseline", "load=search", "load.search_factor=1"], "load.search_factor=1.0: give a finite number"),
+    (["+variant=baseline", "load=search", "load.search_blocks_max=2"], "load.search_blocks_max=2: give a finite"),
+    (["+variant=baseline", "load=search", "load.search_s_max=0"], "load.search_s_max=0.0: give a finite number"),
+    (["+variant=baseline", "load=search", *EXTERNAL], "and engine=external starts none"),
+    (["+variant=baseline", "load.search_points_max=9"], "load.search_points_max is for a search"),
+    ([*OPEN, "load.search=crossover"], "load.search=crossover looks for a concurrency, and this load is open"),
+    ([*TRACE, "load.search=slo", "slo.ttft_p99_ms=9"], "chooses levels, and a trace is one"),
     (["+variant=baseline", "workload.max_tokens=0"], "workload.max_tokens=0"),
     (["+variant=baseline", "workload.source=jsonl"], "add workload.path=FILE"),
     (["+variant=baseline", "workload.source=jsonl", "workload.path=a.pkl"], "only JSON is read"),
