@@ -180,7 +180,8 @@ def test_goodput_stands_in_every_table_that_knows_it() -> None:
     """Beside the levels, in a comparison's text, JSON and sheet; without objectives no table has the column."""
     goods = {"baseline": 2.0, "eagle_topk1_v2": 3.0}
     some = with_goodput(study(list(goods)), goods)
-    one, chosen = contest(some), {("diverse", goal): [] for goal in advice.GOALS}
+    one = contest(some)
+    chosen = {("diverse", goal): advice.choices(one, goal) for goal in advice.GOALS}
     shown = report.rendered(tables.whole([one], chosen, {}), io.StringIO())
     assert "goodput" in shown
     assert re.search(r"eagle_topk1_v2 .* 3.00 \[3.00, 3.00\] +1.500 \[1.500, 1.500\] +better", shown)
