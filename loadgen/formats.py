@@ -40,7 +40,7 @@ def command(launch: Mapping[str, Any]) -> str:
     except (ConfigError, SpecError):  # a folder of another version of ours
         words, spec = list(launch.get("argv") or ()), None
     kept = [word for place, word in enumerate(words) if not {word, words[place - 1]} & set(PER_LAUNCH)]
-    if launch["engine"] == "sim" and kept:
+    if launch["engine"] == "sim" and spec:
         kept[0] = "python"  # whoever simulated has no interpreter with the engine
     shown = shown_environment(spec, ()) if spec else {}
     return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in shown.items()), shlex.join(kept)])
