@@ -3,6 +3,8 @@
 Its prompts' text and the speed mean nothing (a random model, plain PyTorch); dialect, counting and equality do.
 """
 
+import re
+
 import pytest
 from engines import Study, require_nothing_left, run, unprepared
 
@@ -89,7 +91,7 @@ def test_speculation_changes_no_answer(study: Study) -> None:
 
 def test_the_tool_says_whether_speculation_pays_here(study: Study) -> None:
     """A ratio for each variant and level, two blocks a guess: trees in Python on one core cannot be worth it."""
-    assert f"({BLOCKS} blocks: a guess, " in " ".join(study.out.split())
+    assert re.search(r"\([12] blocks?: a guess\)", " ".join(study.out.split()))
     (contest,) = compare.compare([study.folder]).contests
     assert set(contest.variants) == {"baseline", *SPECULATIVE}
     rows = [row for variant in SPECULATIVE for row in contest.of(variant)]
