@@ -167,8 +167,8 @@ def test_a_server_that_tells_nothing_is_not_proven(info: Any) -> None:
 
 
 RUNS_ON_VLLM = {
-    "baseline", "baseline_again", "baseline_cache", "eagle1_chain", "eagle_topk1_v1", "eagle_topk1_v2", "nccl_tuned", "ngram",
-    "no_custom_allreduce",
+    "baseline", "baseline_again", "baseline_cache", "eagle1_chain", "eagle_topk1_v1", "eagle_topk1_v2", "nccl_tuned",
+    "ngram", "no_custom_allreduce",
 }  # fmt: skip
 
 
