@@ -140,7 +140,7 @@ def labels(points: Sequence[Point], differing: Sequence[str]) -> dict[str, str]:
 
 def _bare_name(name: str) -> str:
     """Without the place that it is of: load.arrival of `load.arrival at rate 2/s of diverse`."""
-    return name.partition(" of ")[0].partition(" at ")[0]
+    return name.removeprefix("variant.").partition(" of ")[0].partition(" at ")[0]
 
 
 def _bare(value: Any) -> str:

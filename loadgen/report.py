@@ -272,7 +272,7 @@ def next_step(root: Path, lines: Sequence[Mapping[str, Any]], command: str, plan
     names, blocks = list(dict.fromkeys(line["variant"] for line in lines)), {line["block"] for line in lines}
     if len(names) == 1:
         other = "eagle_topk1_v2" if names[0] == "baseline" else "baseline"
-        swapped = _elsewhere(command.replace(f"variant={names[0]}", f"variant={other}"))
+        swapped = _elsewhere(command.replace(f"variant={names[0]}", f"variant={other}"), of_the_variant=True)
         return f"{results}\nnext: {swapped}" if swapped != command and "engine=external" not in command else results
     if len(blocks) == 1 and "block=" not in command and "search" not in command:
         again = _elsewhere(command.replace(" loadgen -m ", " loadgen -m block=0,1,2 ", 1))
@@ -281,7 +281,11 @@ def next_step(root: Path, lines: Sequence[Mapping[str, Any]], command: str, plan
     return f"{results}\nnext: {page}every request, for DuckDB, pandas or Polars: {root}/**/requests.parquet"
 
 
-def _elsewhere(command: str) -> str:
-    """The command without the folder that it was given: another question is refused there, and cannot be resumed."""
+def _elsewhere(command: str, of_the_variant: bool = False) -> str:
+    """The command without the folder that it was given: another question is refused there, and cannot be resumed.
+
+    `of_the_variant`: without what was set for one variant either, as it is another's turn.
+    """
     named = ("hydra.run.dir=", "hydra.sweep.dir=", "resume=true")
-    return shlex.join(word for word in shlex.split(command) if not word.startswith(named))
+    own = ("variant.", "+variant.", "++variant.") if of_the_variant else ()
+    return shlex.join(word for word in shlex.split(command) if not word.startswith((*named, *own)))

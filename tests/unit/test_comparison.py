@@ -212,7 +212,7 @@ def test_one_name_is_one_variant() -> None:
     assert sorted(named.values()) == [
         "baseline",
         "eagle_topk1_v2",
-        "eagle_topk1_v2 variant.args.speculative_num_steps=5",
+        "eagle_topk1_v2 args.speculative_num_steps=5",
     ]
 
 

@@ -329,6 +329,8 @@ def test_the_next_step_is_a_command() -> None:
     assert f"{root}/**/requests.parquet" in next_step(root, blocks, grid)
     assert f"python -m loadgen.compare {root}; " in next_step(root, blocks, grid)
     assert next_step(root, one, command).endswith("+variant=eagle_topk1_v2 load.concurrency=4")
+    flags = f"{command} variant.args.page_size=16 ++variant.env.X=1"
+    assert next_step(root, one, flags).endswith("+variant=eagle_topk1_v2 load.concurrency=4"), "a variant's own stay"
     assert "next" not in next_step(root, one, f"{command} engine=external engine.url=http://h:1")
     folder = f"{command} hydra.run.dir=/tmp/a resume=true"
     assert next_step(root, one, folder).endswith("+variant=eagle_topk1_v2 load.concurrency=4")
