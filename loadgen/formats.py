@@ -188,7 +188,8 @@ def as_markdown(contests: Sequence[Contest], chosen: Chosen) -> str:
     for contest in contests:
         parts += [f"### {contest.workload}", "", *(f"**{line}**\n" for line in tables.speeds(contest))]
         parts += [f"- for {goal}: {advice.sentence(contest, chosen[contest.workload, goal])}" for goal in advice.GOALS]
-        head = ("load", "variant", "output tok/s", f"x {contest.baseline}", "")
+        promised = any(row.goodput for row in contest.rows.values())
+        head = ["load", "variant", "output tok/s", f"x {contest.baseline}", "", *(["goodput requests/s"] * promised)]
         parts += ["", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
         for row in in_order(contest):
             cells = (
@@ -197,7 +198,8 @@ def as_markdown(contests: Sequence[Contest], chosen: Chosen) -> str:
                 spread(row.output.value, DAGGER),
                 tables.ratio(row.output, DAGGER),
             )
-            parts.append(f"| {' | '.join([*cells, row.output.word or ''])} |")
+            kept = [spread(row.goodput.value, DAGGER) if row.goodput else ""] * promised
+            parts.append(f"| {' | '.join([*cells, row.output.word or '', *kept])} |")
         parts += ["", f"{DAGGER} within one run: says nothing of another start of the server", ""]
     return "\n".join(parts).rstrip()
 

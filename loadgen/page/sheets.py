@@ -69,6 +69,7 @@ def throughput(contest: Contest) -> Element:
     """Output tokens a second, beside the baseline, with all that belongs to it."""
     heads = (
         *("load", "variant", "output tok/s", f"x {contest.baseline}", "tok/s of a stream", f"x {contest.baseline}"),
+        *("goodput requests/s", f"x {contest.baseline}"),
         *("accept length", "told by", "failed", "requests", "runs"),
     )
     rows = (
@@ -76,6 +77,7 @@ def throughput(contest: Contest) -> Element:
             *(row.level.words, row.variant),
             *(spelling.spread(row.output.value), beside(row.output)),
             *(spelling.spread(row.stream.value) if row.stream else NOTHING, beside(row.stream)),
+            *(spelling.spread(row.goodput.value) if row.goodput else NOTHING, beside(row.goodput)),
             *(figure(row.accept_length), row.accept_source),
             *(percent(row.failed / row.requests if row.requests else None), figure(row.requests), runs(contest, row)),
         ]

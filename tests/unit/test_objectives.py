@@ -13,6 +13,7 @@ from test_summary import arrays
 from loadgen import advice, comparison, formats, objectives, pairing, report, tables
 from loadgen.config import Level, Slo
 from loadgen.objectives import figures, lines, needed, standing
+from loadgen.page import sheets
 from loadgen.stats import share_bounds
 from loadgen.summary import summarize
 
@@ -188,6 +189,10 @@ def test_goodput_stands_in_every_table_that_knows_it() -> None:
     rows = json.loads(formats.as_json([one], chosen))["contests"][0]["rows"]
     assert {row["variant"]: row["goodput_requests_per_s"]["value"] for row in rows} == pytest.approx(goods)
     assert {round(row["goodput_requests_per_s"], 9) for row in formats.flat([one])} == {2.0, 3.0}
+    assert "| better | 3.00 [3.00, 3.00] |" in formats.as_markdown([one], chosen)
+    assert "goodput" not in formats.as_markdown([contest(study())], chosen)
+    assert "goodput requests/s" in "".join(sheets.throughput(one).itertext())
+    assert "goodput" not in "".join(sheets.throughput(contest(study())).itertext())
     levels = report.rendered(report.level_table(some[:3]), io.StringIO())
     assert re.search(r"goodput\n.*req/s", levels)
     assert "2 (100 %)" in levels
