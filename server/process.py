@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from server import affinity, guard, oom, ports, variant
+from server import guard, oom, ports, variant
 from server.failures import Failure, in_words
 from server.log import tail
 from server.spec import ServerSpec
@@ -125,8 +125,7 @@ def launch(
     read_end, write_end = os.pipe()
     orders, oom_kills = io.FileIO(write_end, "w"), oom.kills()
     try:
-        environment = _environment(spec, gpus, base) | {TAG: str(state)}
-        _start_guard(argv, environment, log, state, read_end, affinity.at_start(spec.cores))
+        _start_guard(argv, _environment(spec, gpus, base) | {TAG: str(state)}, log, state, read_end, spec.cores)
         facts = _wait_for_guard(state, log)
     except BaseException:
         orders.close()

@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
-from server import affinity, ports, vllm
+from server import ports, vllm
 from server.ask import Answer, ask
 from server.death import death, failure_of, hang_of
 from server.log import is_up, tail
@@ -67,9 +67,7 @@ def wait_ready(
     while True:
         patience.check(doubt)
         try:
-            ready = _prove_meanwhile(running, functools.partial(patience.check, doubt))
-            affinity.keep_to(running.spec.cores, [member.pid for member in ready.running.family])
-            return ready
+            return _prove_meanwhile(running, functools.partial(patience.check, doubt))
         except Stranger as stranger:
             doubt = stranger
             if time.monotonic() - own_seen_s > STRANGER_S:

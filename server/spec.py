@@ -94,7 +94,7 @@ class ServerSpec:
     stop_s_max: float = 30.0  # seconds from SIGTERM to SIGKILL
     urls: tuple[str, ...] = ()  # external only
     ca_file: str | None = None  # certificate authority for https, PEM
-    cores: tuple[int, ...] = ()  # cores that it keeps to once it is ready; none: those of the process that starts it
+    cores: tuple[int, ...] = ()  # cores that the server may use; none: those of the process that starts it
 
     @property
     def on_cpu(self) -> bool:

@@ -120,9 +120,7 @@ def environment(spec: ServerSpec, base: Mapping[str, str], *, gpus: Sequence[str
     hidden = (spec.api_key_env, *VARIANT_ONLY)
     kept = {name: value for name, value in base.items() if not is_secret(name) and name not in hidden}
     devices = {DEVICES: ",".join(gpus)} if gpus else {}
-    # It starts on more cores than it serves on, and libraries would count those.
-    threads = {"OMP_NUM_THREADS": str(len(spec.cores))} if spec.cores else {}
-    return {**threads, **kept, **_own_variables(spec), **devices}
+    return {**kept, **_own_variables(spec), **devices}
 
 
 def shown_environment(spec: ServerSpec, gpus: Sequence[str], base: Mapping[str, str] | None = None) -> dict[str, str]:

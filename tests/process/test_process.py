@@ -179,14 +179,3 @@ def test_secrets_do_not_reach_the_server(spec: Specs, started: Start, monkeypatc
     log = eventually(lambda: "PATH=" in (text := running.log.read_text()) and text)
     assert "SOME_API_KEY=None" in log
     assert "canary" not in log
-
-
-def test_a_server_starts_on_all_cores_and_keeps_to_its_own(spec: Specs, started: Start) -> None:
-    """Every thread of it, once it is proven; the cores that are kept for workers help it to start."""
-    usable = os.sched_getaffinity(0)
-    running = started(dataclasses.replace(spec(), cores=(own := max(usable),)))
-    assert os.sched_getaffinity(running.server.pid) == usable
-    assert b"OMP_NUM_THREADS=1" in process.environment_of(running.server.pid)
-    family = prove(running).running.family
-    threads = [int(name) for member in family for name in os.listdir(f"/proc/{member.pid}/task")]
-    assert {tuple(os.sched_getaffinity(thread)) for thread in threads} == {(own,)}

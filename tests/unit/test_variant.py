@@ -308,10 +308,3 @@ def test_replicas_and_stages_have_gpus_of_their_own(engine: str, args: dict[str,
 def test_the_studys_variants_pass(spec: ServerSpec) -> None:
     """The variants that the project is about are not refused."""
     check(spec)
-
-
-def test_as_many_threads_as_cores_of_its_own() -> None:
-    """It starts on more cores than it serves on, which libraries would count; who says otherwise is obeyed."""
-    assert environment(replace(BASELINE, cores=(0, 1)), {}, gpus=[])["OMP_NUM_THREADS"] == "2"
-    assert environment(replace(BASELINE, cores=(0,)), {"OMP_NUM_THREADS": "4"}, gpus=[])["OMP_NUM_THREADS"] == "4"
-    assert "OMP_NUM_THREADS" not in environment(BASELINE, {}, gpus=[])
