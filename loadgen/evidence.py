@@ -119,12 +119,8 @@ def times(point: Point) -> dict[str, np.ndarray]:
 
 
 @functools.lru_cache(maxsize=256)
-def launch(folder: str, name: str) -> dict[str, Any]:
-    """launch.json of a Point, by its folder and the name that it gives; empty where it is gone.
-
-    Raises ConfigError where it is something else.
-    """
-    path = Path(folder) / name
+def _launch(path: Path) -> dict[str, Any]:
+    """Read once for all Points of a server; empty where it is gone."""
     content = read_json(path) if path.is_file() else {}
     if not isinstance(content, dict) or not isinstance(content.get("config") or {}, dict):
         raise ConfigError(f"{path} is no launch of loadgen; restore it, or take it away: its Point counts without it")
@@ -132,11 +128,17 @@ def launch(folder: str, name: str) -> dict[str, Any]:
 
 
 def launch_of(point: Point) -> dict[str, Any]:
-    """launch.json of the server that a Point was measured on."""
-    return launch(point["folder"], point["files"]["launch"])
+    """launch.json of the server that a Point was measured on; empty where it is gone.
+
+    Raises ConfigError where it is something else.
+    """
+    return _launch(_launch_path(point))
 
 
 def launch_place(point: Point) -> tuple[str, dict[str, Any]]:
     """The folder that keeps the launch.json of a Point's server, and what it holds."""
-    folder = (Path(point["folder"]) / point["files"]["launch"]).parent
-    return os.path.normpath(folder), launch_of(point)
+    return str(_launch_path(point).parent), launch_of(point)
+
+
+def _launch_path(point: Point) -> Path:
+    return Path(os.path.normpath(Path(point["folder"]) / point["files"]["launch"]))

@@ -25,7 +25,7 @@ from loadgen import advice, evidence, notebook, notes, store
 from loadgen.comparison import Times
 from loadgen.config import BASELINE
 from loadgen.dataset import read_json, reported
-from loadgen.errors import ConfigError, LoadgenError, StorageError
+from loadgen.errors import ConfigError, LoadgenError
 from loadgen.history import History, Known, history
 from loadgen.pairing import Point
 from loadgen.resume import RUNS
@@ -120,10 +120,7 @@ def latencies(point: Point) -> dict[str, np.ndarray]:
     path = Path(point["folder"]) / point["files"]["requests"]
     if not path.is_file():
         return {}
-    try:
-        found = evidence.times(point)
-    except ValueError as error:  # of Arrow
-        raise StorageError(f"{path} cannot be read ({error}); restore it, or take its Point away") from error
+    found = evidence.times(point)
     return {LATENCY: found[LATENCY]} if LATENCY in found else {}
 
 

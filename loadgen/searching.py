@@ -77,10 +77,11 @@ class Search:
         """The ladder in block 0, then block after block around the crossovers that are not known well enough."""
         load, variants = runs[0].config.load, names_of(runs)
         factor, names, at = load.search_factor or FACTORS[CROSSOVER], variants, levels(load)
+        contest: Contest | None = None
         for block in itertools.count():
             for run in self.order([in_block(run, block) for run in runs if run.config.variant.name in names]):
                 yield from self._measured(variants.index(run.config.variant.name), run, at)
-            before, contest = contest_of(self.root, block - 1), contest_of(self.root, block)
+            before, contest = contest, contest_of(self.root, block)
             steps = {name: step_of(contest, name, factor, before) for name in names if name != BASELINE}
             self.said += [step.why for step in steps.values() if isinstance(step, Ended)]
             going = {name: step for name, step in steps.items() if isinstance(step, Go)}
