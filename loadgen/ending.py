@@ -1,12 +1,13 @@
 """What a finished command prints: tables of its Points, how its variants compare, the next step.
 
-Owns when a comparison is made at the end of a command; what it says is `compare`'s. Never changes an exit code.
+Owns when a comparison is made at the end of a command; what it says is `compared`'s. Never changes an exit code.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadgen import compare, report, resume
+from loadgen import report, resume
+from loadgen.compared import compare, text
 from loadgen.config import BASELINE, Config, levels
 from loadgen.errors import LoadgenError
 
@@ -31,8 +32,8 @@ def _later(root: Path) -> str:
 def compared(root: Path) -> str:
     """The comparison of a command's Points, or in one line why there is none."""
     try:
-        found = compare.compare([root])
+        found = compare([root])
     except LoadgenError as error:
         return f"no comparison: {'; '.join(line.strip() for line in str(error).splitlines())}"
     # What is not VALID stands in the tables above it.
-    return compare.text(found, missing=False) if found.contests else "no comparison: no Point is VALID"
+    return text(found, missing=False) if found.contests else "no comparison: no Point is VALID"
