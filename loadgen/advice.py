@@ -60,13 +60,17 @@ def figure_of(row: Row, goal: str) -> Figure | None:
     return row.output if goal == THROUGHPUT else row.times.get(LATENCY_OF, {}).get(LATENCY_AT)
 
 
+def _figure_at(contest: Contest, name: str, level: Level, goal: str) -> Figure | None:
+    row = contest.rows.get((name, level))
+    return figure_of(row, goal) if row else None
+
+
 def _firm(contest: Contest, levels: Sequence[Level], goal: str) -> set[str] | None:
     """Which differences to the baseline stand together, by "variant at level"; None where blocks are too few."""
     ps = {}
     for level in levels:
         for name in contest.variants:
-            row = contest.rows.get((name, level))
-            chosen = figure_of(row, goal) if row else None
+            chosen = _figure_at(contest, name, level, goal)
             if chosen and chosen.ratio and chosen.ratio.p is not None and chosen.ratio.blocks >= paired.LOOK_BLOCKS:
                 ps[_key(name, level)] = chosen.ratio.p
     return paired.holm(ps) if ps else None
@@ -78,15 +82,15 @@ def _key(variant: str, level: Level) -> str:
 
 def _best(contest: Contest, level: Level, goal: str, current: str, firm: set[str] | None) -> str:
     """Who serves this level: the current one unless another is better by word, then the best of those."""
-    mine = contest.rows.get((current, level))
-    if mine is None:  # what was not measured here cannot be kept
-        current, mine = contest.baseline, contest.rows[contest.baseline, level]
+    if (current, level) not in contest.rows:  # what was not measured here cannot be kept
+        current = contest.baseline
+    mine = _figure_at(contest, current, level, goal)
     better: dict[str, float] = {}
     for name in contest.variants:
-        row = contest.rows.get((name, level))
-        if name == current or row is None:
+        theirs = _figure_at(contest, name, level, goal)
+        if name == current or not mine or not theirs:
             continue
-        ratio = _ratio(contest, row, mine, goal)
+        ratio = comparison.ratio_of(theirs, mine, contest.margin)
         if ratio is None or _glance(ratio, goal, contest.margin) != BETTER:
             continue
         against_base = current == contest.baseline or name == contest.baseline
@@ -95,11 +99,6 @@ def _best(contest: Contest, level: Level, goal: str, current: str, firm: set[str
             continue
         better[name] = ratio.value if goal == THROUGHPUT else 1 / ratio.value
     return max(better, key=lambda name: better[name]) if better else current
-
-
-def _ratio(contest: Contest, ours: Row, theirs: Row, goal: str) -> Estimate | None:
-    one, other = figure_of(ours, goal), figure_of(theirs, goal)
-    return comparison.ratio_of(one, other, contest.margin) if one and other else None
 
 
 def _glance(ratio: Estimate, goal: str, margin: float) -> str:
@@ -132,8 +131,7 @@ def _why_baseline(contest: Contest, goal: str, levels: Sequence[Level]) -> str:
     for name in contest.variants:
         said: dict[str, list[str]] = {}
         for level in levels:
-            row = contest.rows.get((name, level))
-            chosen = figure_of(row, goal) if row else None
+            chosen = _figure_at(contest, name, level, goal)
             if chosen and chosen.ratio:
                 said.setdefault(_glance(chosen.ratio, goal, contest.margin), []).append(f"{place_of(level):g}")
         words = [f"{'the ' if word == SAME else ''}{word}" for word in said]

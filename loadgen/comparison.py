@@ -92,6 +92,14 @@ class Contest:
         """The variant's rows by rising level."""
         return [self.rows[variant, level] for level in self.levels if (variant, level) in self.rows]
 
+    def at(self, level: Level) -> list[Row]:
+        """The variants at one level, the baseline first."""
+        return [self.rows[name, level] for name in self.variants if (name, level) in self.rows]
+
+    def in_order(self) -> list[Row]:
+        """All rows, by level and then by variant."""
+        return [row for level in self.levels for row in self.at(level)]
+
 
 def contests(
     points: Sequence[Point], times: Times, named: Mapping[str, str], baseline: str, margin: float = paired.MARGIN

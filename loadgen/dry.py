@@ -25,6 +25,12 @@ def dry_run(runs: Sequence[tuple[Run, ServerSpec]]) -> str:
     return clean("\n\n".join("\n  ".join(_run(run, spec)) for run, spec in runs))
 
 
+def shell_line(spec: ServerSpec, words: Sequence[str]) -> str:
+    """A server's command line as it would be typed, its own variables before it."""
+    shown = [f"{name}={shlex.quote(value)}" for name, value in shown_environment(spec, []).items()]
+    return " ".join([*shown, shlex.join(words)])
+
+
 def _run(run: Run, spec: ServerSpec) -> Iterator[str]:
     conf = run.config
     yield run_line(run, spec)
@@ -33,8 +39,7 @@ def _run(run: Run, spec: ServerSpec) -> Iterator[str]:
     if spec.engine == "external":
         yield " and ".join(f"a server that is running at {url}" for url in spec.urls)
     else:
-        shown = [f"{name}={shlex.quote(value)}" for name, value in shown_environment(spec, []).items()]
-        yield " ".join([*shown, shlex.join(argv(spec, host=HOST, port=PORT, seed=conf.block))])
+        yield shell_line(spec, argv(spec, host=HOST, port=PORT, seed=conf.block))
         yield from (f"note: {note}" for note in notes(spec))
         yield f"runs: {_meant(spec)}"
     most = _most(conf)

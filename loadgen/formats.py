@@ -7,7 +7,7 @@ import csv
 import dataclasses
 import io
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -15,15 +15,15 @@ import orjson
 from loadgen import advice, checks, engine, tables
 from loadgen.advice import Choice
 from loadgen.comparison import Contest, Figure, Row
+from loadgen.dry import HOST, PORT, shell_line
 from loadgen.errors import ConfigError
 from loadgen.paired import Estimate
 from loadgen.pairing import Block, Point
 from loadgen.spelling import DAGGER, spread
 from server.spec import SpecError
-from server.variant import argv, shown_environment
+from server.variant import argv
 
 SHAPE_VERSION = 1  # of the JSON
-HOST, PORT = "127.0.0.1", 30000
 PER_LAUNCH = ("--random-seed", "--nccl-port", "--host", "--port")  # of one start, not of the variant
 Chosen = Mapping[tuple[str, str], Sequence[Choice]]
 
@@ -42,8 +42,7 @@ def command(launch: Mapping[str, Any]) -> str:
     kept = [word for place, word in enumerate(words) if not {word, words[place - 1]} & set(PER_LAUNCH)]
     if launch["engine"] == "sim" and spec:
         kept[0] = "python"  # whoever simulated has no interpreter with the engine
-    shown = shown_environment(spec, ()) if spec else {}
-    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in shown.items()), shlex.join(kept)])
+    return shell_line(spec, kept) if spec else shlex.join(kept)
 
 
 def as_json(contests: Sequence[Contest], chosen: Chosen) -> str:
@@ -63,7 +62,7 @@ def _contest(contest: Contest) -> dict[str, Any]:
         "baseline": contest.baseline,
         "margin": contest.margin,
         "blocks": [block_name(block) for block in contest.blocks],
-        "rows": [_row(row) for row in in_order(contest)],
+        "rows": [_row(row) for row in contest.in_order()],
         "crossovers": {
             name: [dataclasses.asdict(one) for one in found] for name, found in contest.crossovers.items() if found
         },
@@ -75,12 +74,6 @@ def _contest(contest: Contest) -> dict[str, Any]:
 def block_name(block: Block) -> str:
     """A block, its number and the folder of the command that measured its baseline."""
     return f"{block.number} of {block.root}"
-
-
-def in_order(contest: Contest) -> Iterator[Row]:
-    """All rows, by level and then by variant."""
-    for level in contest.levels:
-        yield from tables.rows_at(contest, level)
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -133,7 +126,7 @@ def _choice(one: Choice) -> dict[str, Any]:
 
 def flat(contests: Sequence[Contest]) -> list[dict[str, Any]]:
     """One plain row for each variant and level: what a sheet or another program can take."""
-    return [_flat(contest, row) for contest in contests for row in in_order(contest)]
+    return [_flat(contest, row) for contest in contests for row in contest.in_order()]
 
 
 def _flat(contest: Contest, row: Row) -> dict[str, Any]:
@@ -191,7 +184,7 @@ def as_markdown(contests: Sequence[Contest], chosen: Chosen) -> str:
         promised = any(row.goodput for row in contest.rows.values())
         head = ["load", "variant", "output tok/s", f"x {contest.baseline}", "", *(["goodput requests/s"] * promised)]
         parts += ["", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
-        for row in in_order(contest):
+        for row in contest.in_order():
             cells = (
                 row.level.words,
                 row.variant,
@@ -209,7 +202,7 @@ def as_vllm(contests: Sequence[Contest], _: Chosen) -> str:
 
     Its inter-token latency is our gap between events.
     """
-    points = (point for contest in contests for row in in_order(contest) for point in row.points)
+    points = (point for contest in contests for row in contest.in_order() for point in row.points)
     return "\n".join(orjson.dumps(_vllm(point)).decode() for point in points)
 
 

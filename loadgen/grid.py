@@ -198,7 +198,7 @@ class Grid:
         last: Any = None
         for run, spec in zip(runs, specs, strict=True):
             ladder = forecast.ladder(run.config, spec)
-            ladder.levels = [one for one in ladder.levels if resume.key_of(self._line(run, one)) not in self.valid]
+            ladder.levels = self._unmeasured(run, ladder.levels)
             server = (spec, run.config.block, run.repeat)
             parts.append(Part((run.config.variant.name, repr(run.config.workload)), ladder, server != last))
             last = server if ladder.levels else last
@@ -208,7 +208,7 @@ class Grid:
         self, place: int, run: Run, spec: ServerSpec, asking: prompts.Asking, progress: Progress, asked: Sequence[Level]
     ) -> None:
         """A run at these levels. A server that does not start fails them all; one that dies fails one."""
-        left = [one for one in asked if resume.key_of(self._line(run, one)) not in self.valid]
+        left = self._unmeasured(run, asked)
         ladder = dataclasses.replace(self.ahead.ladder(place), levels=left)
         for number, level in enumerate(left):
             self.stop.check()
@@ -238,6 +238,9 @@ class Grid:
             self.ahead.remember(place, launched.measured)
             self._keep(run, level, done, code, progress)
             self.stop.check()
+
+    def _unmeasured(self, run: Run, asked: Sequence[Level]) -> list[Level]:
+        return [level for level in asked if resume.key_of(self._line(run, level)) not in self.valid]
 
     def _keep(self, run: Run, level: Level, done: dict[str, Any], code: int, progress: Progress) -> None:
         judged = done["verdict"]

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from scipy.special import bdtr
 
+from loadgen import pairing
 from loadgen.config import Slo
+from loadgen.pairing import Point
 from loadgen.record import Outcome
 from loadgen.series import Columns, is_open
 from loadgen.stats import share_bounds
@@ -26,8 +28,6 @@ KEYS = ("ttft_p99_ms", "tpot_p99_ms")
 TTFT = KEYS[0]
 MET = "met"
 WORDS = {True: MET, None: "undecided", False: "missed"}
-
-Point = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -142,21 +142,21 @@ def _why(one: Mapping[str, Any]) -> str:
 def lines(points: Sequence[Point]) -> Iterator[str]:
     """For each set of objectives one line that says at which VALID levels it was met, missed or undecided."""
     groups: dict[str, dict[str, list[str]]] = {}
-    for point in sorted(points, key=lambda one: _place(one["load"])):
+    for point in sorted(points, key=_place):
         slo = _slo(point)
         if not slo or point["verdict"]["status"] != VALID:
             continue
         opened, word = point["load"].get("rate") is not None, WORDS[slo["met"]]
         words = f"{in_words_of(_limits(slo), opened)} by {'rate' if opened else 'concurrency'}"
         why = "" if word == MET else f" ({standing(slo).why})"
-        groups.setdefault(words, {}).setdefault(word, []).append(f"{_place(point['load']):g}{why}")
+        groups.setdefault(words, {}).setdefault(word, []).append(f"{_place(point):g}{why}")
     for words, found in groups.items():
         told = [f"{word} at {', '.join(found[word])}" for word in WORDS.values() if word in found]
         yield f"SLO {words}: {' · '.join(told)}"
 
 
-def _place(load: Mapping[str, Any]) -> float:
-    return float(load.get("concurrency") or load.get("rate") or 0)
+def _place(point: Point) -> float:
+    return pairing.place_of(pairing.level_of(point))
 
 
 def goodput(summary: Mapping[str, Any]) -> str:

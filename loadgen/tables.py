@@ -14,7 +14,7 @@ from rich.text import Text
 from loadgen import advice, noise, paired, spelling
 from loadgen.adaptive import Offer
 from loadgen.advice import Choice
-from loadgen.comparison import Contest, Figure, Row
+from loadgen.comparison import Contest, Figure
 from loadgen.gate import Judged
 from loadgen.margin import in_words
 from loadgen.pairing import Point, Unlike
@@ -24,7 +24,6 @@ from loadgen.verdict import VALID
 from loadgen.words import NOTHING, clean, figure, many, percent, simulated
 
 WORD_COLOURS = {paired.BETTER: "green", paired.WORSE: "red", paired.SAME: "cyan"}
-GOAL_WORDS = {advice.THROUGHPUT: "for throughput", advice.LATENCY: "for latency"}
 SAID_MAX = 20  # Points that are not VALID are told one by one up to so many
 
 
@@ -56,15 +55,15 @@ def _contest(
     yield Text(title(contest), style="bold", overflow="fold")
     yield from (Text(line, style="bold magenta") for line in speeds(contest))
     yield from (Text(clean(one.words), style="bold cyan", overflow="fold") for one in noise.of(contest, commands))
-    for goal, words in GOAL_WORDS.items():
+    for goal in advice.GOALS:
         said = advice.sentence(contest, chosen[contest.workload, goal])
-        yield Text(clean(f"{words}: {said}"), style="bold", overflow="fold")
+        yield Text(clean(f"for {goal}: {said}"), style="bold", overflow="fold")
     yield Text("")
     yield _throughput(contest)
     yield Text("")
     yield _latency(contest)
     yield from (Text(clean(line), overflow="fold") for line in notes(contest))
-    names = dict.fromkeys(one.variant for goal in GOAL_WORDS for one in chosen[contest.workload, goal])
+    names = dict.fromkeys(one.variant for goal in advice.GOALS for one in chosen[contest.workload, goal])
     told = [(name, commands[name]) for name in names if commands.get(name)]
     if told:
         yield Text("launch commands", style="bold")
@@ -87,7 +86,7 @@ def _throughput(contest: Contest) -> Table:
         *((("goodput\nrequests/s", True), (f"x {contest.baseline}", True), ("", False)) if promised else ()),
     )
     for level in contest.levels:
-        for place, row in enumerate(rows_at(contest, level)):
+        for place, row in enumerate(contest.at(level)):
             table.add_row(
                 level.words if not place else "",
                 clean(row.variant),
@@ -108,11 +107,6 @@ def _goodput(shown: Figure | None) -> tuple[str, str, Text]:
     return (spread(shown.value), ratio(shown), said(shown)) if shown else (NOTHING, NOTHING, Text(""))
 
 
-def rows_at(contest: Contest, level: Any) -> list[Row]:
-    """The variants at one level, the baseline first."""
-    return [contest.rows[name, level] for name in contest.variants if (name, level) in contest.rows]
-
-
 def ratio(shown: Figure, within: str = spelling.STAR) -> str:
     """A figure's ratio to the baseline's with its interval."""
     return spelling.ratio(shown.ratio, within)
@@ -129,7 +123,7 @@ def _latency(contest: Contest) -> Table:
         *(("ms per token p50 / p90 / p99", True), ("p50 x", True), ("", False)),
     )
     for level in contest.levels:
-        for place, row in enumerate(rows_at(contest, level)):
+        for place, row in enumerate(contest.at(level)):
             cells: list[Any] = []
             for name in ("ttft_ms", "tpot_ms"):
                 quantiles = row.times.get(name, {})

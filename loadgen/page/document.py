@@ -80,10 +80,10 @@ def _answer(content: Content) -> Element:
         if len(content.contests) > 1:
             parts.append(tag("h3", contest.workload))
         parts += [tag("p", tag("strong", line), class_="simulated") for line in tables.speeds(contest)]
-        for goal, words in tables.GOAL_WORDS.items():
+        for goal in advice.GOALS:
             said = advice.sentence(contest, content.chosen[contest.workload, goal])
             names = [one.variant for one in content.chosen[contest.workload, goal]]
-            parts.append(tag("p", tag("strong", f"{words.capitalize()}: "), _marked(said, names), class_="answer"))
+            parts.append(tag("p", tag("strong", f"For {goal}: "), _marked(said, names), class_="answer"))
         parts.append(tag("p", _weight(contest)))
     parts.append(tag("p", _counts(content)))
     parts.append(tag("p", origin.summary(content.starts)) if content.starts else None)

@@ -6,10 +6,9 @@ Pure: from a Contest to SVG. Every figure's numbers also stand in a table of the
 from collections.abc import Iterable, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from loadgen import curves, paired, spelling, tables
+from loadgen import curves, paired, spelling
 from loadgen.comparison import Contest, Figure, Row
 from loadgen.config import Level
-from loadgen.formats import in_order
 from loadgen.page import chart, scales
 from loadgen.page.chart import Box, Look
 from loadgen.page.markup import Child, tag
@@ -189,7 +188,7 @@ def trade(contest: Contest, some: Looks) -> Element | None:
 
 def ranges(contest: Contest, name: str, some: Looks) -> Element | None:
     """A latency over the load: from the 10th to the 90th percentile, a mark at the median, a dash at p99."""
-    rows = [row for row in in_order(contest) if row.distributions.get(name)]
+    rows = [row for row in contest.in_order() if row.distributions.get(name)]
     if not rows:
         return None
     axis, x, places = _axis(contest)
@@ -224,7 +223,7 @@ def _upright(
 
 def shares(contest: Contest, name: str, level: Level, some: Looks) -> Element | None:
     """The whole distribution of a latency at one level: which share of the requests took no longer."""
-    rows = [row for row in tables.rows_at(contest, level) if row.distributions.get(name)]
+    rows = [row for row in contest.at(level) if row.distributions.get(name)]
     if not rows:
         return None
     every = [row.distributions[name] for row in contest.rows.values() if row.distributions.get(name)]

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from loadgen import paired, spelling, tables
 from loadgen.comparison import Contest, Figure, Row
-from loadgen.formats import block_name, in_order
+from loadgen.formats import block_name
 from loadgen.margin import in_words as reason_in_words
 from loadgen.page import kinds, plots
 from loadgen.page.markup import Child, key, tag
@@ -81,7 +81,7 @@ def throughput(contest: Contest) -> Element:
             *(figure(row.accept_length), row.accept_source),
             *(percent(row.failed / row.requests if row.requests else None), figure(row.requests), runs(contest, row)),
         ]
-        for row in in_order(contest)
+        for row in contest.in_order()
     )
     return table(f"Throughput, {contest.workload}: geometric means over blocks", heads, rows, sparse=True)
 
@@ -123,7 +123,7 @@ def _latency(contest: Contest, name: str, called: str) -> Element:
         heads += [f"{quantile}, ms", f"x {contest.baseline}"]
     rows = (
         [row.level.words, row.variant, *_quantiles(row, name, quantiles), _pooled(row, name), _same(contest, row)]
-        for row in in_order(contest)
+        for row in contest.in_order()
     )
     caption = f"{called.capitalize()}, {contest.workload}: all blocks' requests"
     return table(caption, [*heads, "of", "runs"], rows, sparse=True)
