@@ -1,11 +1,14 @@
 """The board: where workers report once a second and are told to go on or to stop, and where the window is decided.
 
-Plain classes; `cluster` places the wall in an actor. They see no token and no row, only counts, ends of requests and
-Health.
+Plain classes; `crew` places the wall in an actor. They see no token, only counts, ends of requests and Health; rows of
+workers on other disks pass by as bytes.
 """
 
+import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from loadgen import window
@@ -54,7 +57,7 @@ class Board:
         self._going, self._reason = True, ""
 
     def beat(self, beat: dict[str, Any]) -> dict[str, Any]:
-        """Take a worker's report; answer {"go", "start_utc_ns", "now_utc_ns", "window"}, on the board's wall clock."""
+        """Take a worker's report; answer {"go", "start_utc_ns", "window"}, its host and now, on the board's clock."""
         seat = self._seats[beat["worker"]]
         seat.heard_s = time.monotonic()
         if beat["phase"] == "ready":
@@ -66,7 +69,7 @@ class Board:
             self._health += beat["health"]
             self._decide()
         span = [self._window.start_ns, self._window.end_ns] if self._window else None
-        return {"go": self._going, "start_utc_ns": self._start_utc_ns, "now_utc_ns": time.time_ns(), "window": span}
+        return {**_clock(), "go": self._going, "start_utc_ns": self._start_utc_ns, "window": span}
 
     def _meet(self, worker: int) -> None:
         self._ready.add(worker)
@@ -147,28 +150,45 @@ class Board:
         return "window" if t_ns < self._window.end_ns else "drain"
 
 
+def _clock() -> dict[str, Any]:
+    """Whose clock it is, and what it shows."""
+    return {"host": socket.gethostname(), "now_utc_ns": time.time_ns()}
+
+
+Keep = Callable[[Path, int, Any], str]  # writes a worker's rows into a folder; what went wrong, or nothing
+
+
 class Wall:
-    """Where the boards of one Point after another hang, each by its key; who reports to an earlier one is stopped."""
+    """Where the boards of one Point after another hang, each by its key; who reports to an earlier one is stopped.
 
-    def __init__(self) -> None:
+    `keep` writes down what workers without the driver's disk send along.
+    """
+
+    def __init__(self, keep: Keep | None = None) -> None:
+        self._keep: Keep = keep or (lambda *_: "rows came, and nobody writes them down")
         self._key, self._board = "", Board(Load(), 0, 0.0, True)
+        self._folder: Path | None = None
+        self._trouble = ""
 
-    def hang(self, key: str, load: Load, workers: int, ramp_s: float, counted: bool) -> None:
-        """Put up the board of a Point in the place of the one before."""
+    def hang(self, key: str, load: Load, workers: int, ramp_s: float, counted: bool, folder: str | None = None) -> None:
+        """Put up the board of a Point in the place of the one before; rows go to `folder`."""
         self._key, self._board = key, Board(load, workers, ramp_s, counted)
+        self._folder, self._trouble = Path(folder) if folder else None, ""
 
-    def beat(self, key: str, beat: dict[str, Any]) -> dict[str, Any]:
-        """A worker's report to the board of its Point, see Board.beat."""
+    def beat(self, key: str, beat: dict[str, Any], rows: Any = None) -> dict[str, Any]:
+        """A worker's report to the board of its Point, see Board.beat; `rows` is a store.Parcel."""
         if key == self._key:
+            if rows is not None and self._folder is not None:
+                self._trouble = self._trouble or self._keep(self._folder, beat["worker"], rows)
             return self._board.beat(beat)
         # A worker that is quicker than its board's hanging asks again.
         early = beat["phase"] == "ready"
-        return {"go": early, "start_utc_ns": None, "now_utc_ns": time.time_ns(), "window": None}
+        return {**_clock(), "go": early, "start_utc_ns": None, "window": None}
 
     def look(self, key: str) -> dict[str, Any]:
         """The picture of the Point, see Board.look."""
         assert key == self._key
-        return self._board.look()
+        return {**self._board.look(), "storage": self._trouble}
 
     def stop(self, key: str, reason: str) -> None:
         """Stop the workers of the Point, see Board.stop."""

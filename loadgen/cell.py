@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadgen import prompts, replay, window, worker
+from loadgen import capacity, prompts, replay, staffing, window, worker
 from loadgen.config import Config, Level
 from loadgen.launched import Launched
 from loadgen.plan import Prompt
 from loadgen.shard import limits
 from loadgen.window import Expected
+
+DURATION_S_MIN = 0.001  # of a warm-up request, to divide by
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Cell:
     turns: int  # the most turns of a conversation
     flushed: bool  # the server emptied its cache and its totals of speculation before the Point
     log_start: int = 0  # bytes of the server's log before the Point
+    workers: int = 1
 
     @property
     def counted(self) -> bool:
@@ -74,11 +77,28 @@ def identity_of(launched: Launched, conf: Config, level: Level, folder: Path, as
     }
 
 
+def in_flight_max(conf: Config, level: Level) -> int | None:
+    """The most requests at once of a level; None where nothing bounds them."""
+    return conf.load.max_in_flight if level.open else level.concurrency
+
+
+def workers_of(launched: Launched, conf: Config, level: Level, expected: Expected) -> int:
+    """How many workers drive a level: as many as were asked for, else as its load needs; never more than streams."""
+    streams = in_flight_max(conf, level) or sys.maxsize
+    if conf.cluster.workers:
+        return min(conf.cluster.workers, streams)
+    clients, rate = launched.places.clients, replay.resolved(conf.load, level).rate
+    requests_per_s = rate or (level.concurrency or 1) / max(expected.duration_s, DURATION_S_MIN)
+    able, _ = capacity.recall({node.name for node in clients})
+    tokens_per_s = requests_per_s * prompts.output_lengths(conf.workload).typical
+    needed = staffing.needed(level.concurrency or 1, tokens_per_s, able.events_per_s if able else None)
+    return min(streams, max(len(clients), min(needed, launched.places.room)))
+
+
 def shards_of(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
     """One shard a worker; never more workers than streams."""
     conf, launched = cell.conf, cell.launched
-    places = conf.load.max_in_flight if cell.level.open else cell.level.concurrency
-    count = min(conf.cluster.workers or 1, places or sys.maxsize)
+    count, places = cell.workers, in_flight_max(conf, cell.level)
     plan = prompts.plan(conf.workload, found, conf.block, replay.resolved(conf.load, cell.level).requests)
     plan = dataclasses.replace(plan, arrivals=replay.arrivals(conf.load, cell.level, plan.seed))
     if launched.tells_verify_steps and conf.engine.api == "chat":

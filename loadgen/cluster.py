@@ -1,4 +1,4 @@
-"""Ray, and only here: a cluster for the length of a run, the server's actor, the board, the workers.
+"""Ray: a cluster for the length of a run, its nodes, the server's actor (workers and their board are crew's).
 
 Calls happen for each Point and once a second for each worker, never for each request. Every wait is cut into short
 pieces, so that a signal is heard within a fraction of a second.
@@ -7,10 +7,9 @@ pieces, so that a signal is heard within a fraction of a second.
 import contextlib
 import os
 import resource
-import secrets
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,18 +23,19 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 import ray
 import ray._private.node
 import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from loadgen import cores, duty, footprint, worker
-from loadgen.board import Wall
-from loadgen.config import Load
-from loadgen.errors import ClusterError, ConfigError, Interrupted, LoadgenError, last_line, of_worker
+from loadgen import cores, footprint, reach
+from loadgen import visit as visiting
+from loadgen.config import Cluster
+from loadgen.errors import ClusterError, ConfigError, Interrupted, last_line
 from loadgen.interrupt import Stop, signals
+from loadgen.nodes import LABEL, LOOPBACK, Node, Places, place
 from server.actor import ServerActor
 from server.variant import ServerSpec
 
 POLL_S = 0.2
-LOOPBACK = "127.0.0.1"
-BOARD_S_MAX = 10.0  # an answer of the board; it does nothing but count
+VISIT_S_MAX = 60.0  # our packages travel to a node once, and a process starts there
 SERVER_CALL_S_MAX = 60.0  # short questions to the server's actor; it puts its own, shorter bounds on HTTP
 OBJECT_STORE_BYTES = 200 * 1024 * 1024  # nothing large goes through it: plans in, counts out
 BESIDE_WORKERS = 2  # processes of Ray's that a run uses: the server's actor and the board's
@@ -43,7 +43,8 @@ BESIDE_WORKERS = 2  # processes of Ray's that a run uses: the server's actor and
 # thirds of a start's CPU and ran beside every measurement. Private names: where one is unknown, its program starts.
 UNUSED = ("start_api_server", "start_log_monitor", "start_monitor")
 
-_held: Any = None  # the wall; Ray ends an actor that nobody holds
+_joined = False  # the cluster was there before us
+HELD: dict[str, Any] = {}  # actors that live until the cluster is left; Ray ends one that nobody holds
 
 
 @contextlib.contextmanager
@@ -56,8 +57,12 @@ def opened(address: str | None, workers: int = 1) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    if not address:
-        _refuse_too_many(workers, os.cpu_count() or 1, "this machine")
+    if address:
+        address = reach.require(address)
+    elif workers > (cpus := os.cpu_count() or 1):
+        raise ConfigError(
+            f"cluster.workers={workers} needs {workers} CPUs, this machine has {cpus}; ask for at most {cpus}"
+        )
     own = cores.spared(0 if address else workers)
     with signals() as stop, own, contextlib.nullcontext() if address else footprint.folder(stop) as folder:
         try:
@@ -82,7 +87,8 @@ def _start(address: str | None, folder: str | None, workers: int) -> None:
 
 def _end() -> None:
     """Leave the cluster; processes of it that we started are given a moment to end, then ended."""
-    drop_wall()
+    for name in list(HELD):
+        end_held(name)
     with signals():
         ours, whole = footprint.processes(), ray.is_initialized()
         ray.shutdown()
@@ -91,6 +97,8 @@ def _end() -> None:
 
 
 def _init(address: str | None, folder: str | None, workers: int) -> None:
+    global _joined
+    _joined = address is not None
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": True}
     if address:
         packages = [str(Path(__file__).parent.parent / name) for name in ("loadgen", "server")]
@@ -128,26 +136,54 @@ def _advice(address: str | None) -> str:
     )
 
 
-def gpus_of_nodes() -> list[int]:
-    """GPUs of each living node of the cluster."""
-    return [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]
+def end_held(name: str) -> None:
+    """End the actor that is held under this name, if there is one."""
+    actor = HELD.pop(name, None)
+    if actor is not None:  # without a cluster Ray would start one to kill in
+        with contextlib.suppress(Exception):
+            ray.kill(actor)
 
 
-def require_one_node() -> None:
-    """Refuse a joined cluster of several nodes: server and workers meet on loopback. Raises ConfigError."""
-    alive = sum(1 for node in ray.nodes() if node["Alive"])
-    if alive > 1:
-        raise ConfigError(f"the cluster at cluster.address has {alive} nodes; several are not built yet, join one of 1")
+def nodes() -> list[Node]:
+    """The living nodes of the cluster."""
+    return [
+        Node(
+            id=node["NodeID"],
+            address=node["NodeManagerAddress"],
+            name=node["NodeManagerHostname"],
+            cpus=int(node["Resources"].get("CPU", 0)),
+            gpus=int(node["Resources"].get("GPU", 0)),
+            beside=0 if _joined else BESIDE_WORKERS,
+            role=node.get("Labels", {}).get(LABEL),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
 
 
-def require_cpus(workers: int) -> None:
-    """Refuse more workers than the cluster has CPUs. Raises ConfigError naming both numbers."""
-    _refuse_too_many(workers, int(ray.cluster_resources().get("CPU", 0)), "the cluster")
+def places(wanted: Cluster, gpus: int, ours: bool) -> Places:
+    """Which node does what, see nodes.place; the driver's is the one that this process is on. Raises ConfigError."""
+    alive, here = nodes(), ray.get_runtime_context().get_node_id()
+    driver = next((node for node in alive if node.id == here), alive[0])
+    return place(alive, driver, wanted, gpus, ours)
 
 
-def _refuse_too_many(workers: int, cpus: int, where: str) -> None:
-    if workers > cpus:
-        raise ConfigError(f"cluster.workers={workers} needs {workers} CPUs, {where} has {cpus}; ask for at most {cpus}")
+def on(node: Node | None) -> dict[str, Any]:
+    """The options of a task or an actor that belong on this node and on no other."""
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=False)} if node else {}
+
+
+def visit(
+    where: Sequence[Node], files: Sequence[str], variable: str | None, stop: Stop, wait_s_max: float = VISIT_S_MAX
+) -> dict[Node, visiting.Told]:
+    """What each node tells of itself, see visiting.tell; one that does not answer is not there."""
+    asked = {node: ray.remote(visiting.tell).options(num_cpus=0, max_retries=0, **on(node)) for node in where}
+    refs = {node: task.remote(files, variable) for node, task in asked.items()}
+    deadline_s, told = time.monotonic() + wait_s_max, dict[Node, visiting.Told]()
+    for node, ref in refs.items():
+        with contextlib.suppress(ClusterError):
+            told[node] = result(ref, stop, max(0.0, deadline_s - time.monotonic()), node.words)
+    return told
 
 
 def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str) -> Any:
@@ -191,95 +227,12 @@ class Server:
             ray.kill(self.actor)
 
 
-def place_server(spec: ServerSpec, folder: Path, log_name: str, name: str) -> Server:
+def place_server(spec: ServerSpec, folder: Path, log_name: str, name: str, where: Places, mark: Path) -> Server:
     """Place the actor for `spec` and the launch of this name: it reserves no CPU, and the GPUs that the server takes.
 
-    The server listens on loopback: workers on other hosts than the server's are not built yet.
+    Its log goes to `folder` where `mark` is found, and else to a folder of its node, from which it is fetched.
     """
     actor = ray.remote(ServerActor).options(
-        num_cpus=0, num_gpus=spec.gpus, max_restarts=0, max_task_retries=0, max_concurrency=8
+        num_cpus=0, num_gpus=spec.gpus, max_restarts=0, max_task_retries=0, max_concurrency=8, **on(where.server)
     )
-    server = Server(actor.remote(spec, str(folder), LOOPBACK, log_name, name))
-    # While the server starts, so do the board and the first worker, which takes a second to start and import.
-    _wall()
-    _hired("first").remote(None, None, "", None)
-    return server
-
-
-@dataclass(frozen=True)
-class Crew:
-    """The workers of one Point and the wall on which their board hangs under `key`."""
-
-    key: str
-    wall: Any
-    refs: list[Any]
-
-    def look(self) -> dict[str, Any]:
-        """The board's picture of the Point."""
-        return result(self.wall.look.remote(self.key), None, BOARD_S_MAX, "the board")
-
-    def stop(self, reason: str) -> None:
-        """Have all workers stop at their next beat."""
-        result(self.wall.stop.remote(self.key, reason), None, BOARD_S_MAX, "the board")
-
-    def ended(self, wait_s: float) -> tuple[dict[int, dict[str, Any]], dict[int, LoadgenError], bool]:
-        """Workers that returned, those lost with the reason, and whether all have ended; waits up to `wait_s`."""
-        done, left = ray.wait(self.refs, num_returns=len(self.refs), timeout=wait_s)
-        returned: dict[int, dict[str, Any]] = {}
-        lost: dict[int, LoadgenError] = {}
-        for ref in done:
-            place = self.refs.index(ref)
-            try:
-                returned[place] = ray.get(ref)
-            except ray.exceptions.RayError as error:
-                lost[place] = of_worker(error)
-        return returned, lost, not left
-
-    def dismiss(self) -> None:
-        """End the workers that are still there; the board stays until the next one hangs in its place."""
-        for ref in self.refs:
-            with contextlib.suppress(Exception):
-                ray.cancel(ref, force=True)
-
-
-def hire(shards: list[worker.Shard], load: Load, ramp_s: float, counted: bool, folder: Path | None) -> Crew:
-    """Hang up a board and start one worker a shard; rows go to `folder`, or nowhere when it is None (warm-up)."""
-    key = secrets.token_hex(8)
-    wall = _hang(key, load, len(shards), ramp_s, counted)
-    place = str(folder) if folder else None
-    return Crew(key, wall, [_hired(f"worker {shard.worker}").remote(shard, wall, key, place) for shard in shards])
-
-
-def _hired(title: str) -> Any:
-    """A worker's task, to be called with its work: the same task of a Point before it leaves its process to it."""
-    return ray.remote(duty.work).options(num_cpus=1, max_retries=0, name=f"loadgen:{title}")
-
-
-def _hang(*board: Any, again: bool = True) -> Any:
-    """The wall with a Point's board on it; where the wall of the last Point is gone, another one."""
-    wall = _wall()
-    try:
-        result(wall.hang.remote(*board), None, SERVER_CALL_S_MAX, "the board")
-    except ClusterError:
-        drop_wall()
-        if not again:
-            raise
-        return _hang(*board, again=False)
-    return wall
-
-
-def drop_wall() -> None:
-    """End a wall that is lost, or frozen: workers notice and stop by themselves, the next Point gets another."""
-    global _held
-    wall, _held = _held, None
-    if wall is not None:  # without a cluster Ray would start one to kill in
-        with contextlib.suppress(Exception):
-            ray.kill(wall)
-
-
-def _wall() -> Any:
-    """The one process for all boards of a run: one for each would start beside its measurement."""
-    global _held
-    if _held is None:
-        _held = ray.remote(Wall).options(num_cpus=0, max_restarts=0).remote()
-    return _held
+    return Server(actor.remote(spec, str(folder), where.host, log_name, name, str(mark)))

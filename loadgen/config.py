@@ -111,6 +111,8 @@ class Load:
 @dataclass
 class Cluster:
     address: str | None = None
+    server: str | None = None
+    clients: list[str] | None = None
     workers: int | None = None
     clean: bool = False
 

@@ -5,39 +5,63 @@ costs.
 """
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from loadgen import cores, record, store, worker
+from loadgen import cores, record, rowstream, store, worker
 
 
-def work(shard: worker.Shard | None, wall: Any, key: str, folder: str | None) -> dict[str, Any]:
-    """Drive the shard's streams as the board `key` says; rows go to `folder`, or outcomes home when it is None."""
+def work(shard: worker.Shard | None, wall: Any, key: str, mark: str | None) -> dict[str, Any]:
+    """Drive the shard's streams as the board `key` says.
+
+    Rows go where the file `mark` lies; where that is not to be found, this host has not the driver's disk, and they
+    travel with the beats. None: outcomes go home, counted.
+    """
     if shard is None:  # hired before there is work: this process has imported what it takes
         return {}
     with cores.alone(shard.worker):
-        return _drive(shard, wall, key, folder)
+        if mark is None:
+            return _counted(shard, wall, key)
+        return _written(shard, wall, key, Path(mark).parent) if Path(mark).exists() else _sent(shard, wall, key)
 
 
-def _drive(shard: worker.Shard, wall: Any, key: str, folder: str | None) -> dict[str, Any]:
-    async def tell(beat: dict[str, Any]) -> dict[str, Any]:
-        answer: dict[str, Any] = await wall.beat.remote(key, beat)
-        return answer
+def _counted(shard: worker.Shard, wall: Any, key: str) -> dict[str, Any]:
+    outcomes: Counter[str] = Counter()
 
-    if folder is None:
-        outcomes: Counter[str] = Counter()
-        done = uvloop.run(
-            worker.drive(
-                shard,
-                tell,
-                lambda rows: outcomes.update(f"{row['outcome']} {row['error'] or ''}".strip() for row in rows),
-            )
-        )
-        return {**done, "outcomes": dict(outcomes)}
-    rows = store.RowWriter(store.stream_path(Path(folder), shard.worker), record.IDENTITY + record.REQUEST)
+    def count(rows: list[dict[str, Any]]) -> None:
+        outcomes.update(f"{row['outcome']} {row['error'] or ''}".strip() for row in rows)
+
+    done = uvloop.run(worker.drive(shard, partial(_tell, wall, key), count))
+    return {**done, "outcomes": dict(outcomes)}
+
+
+def _written(shard: worker.Shard, wall: Any, key: str, folder: Path) -> dict[str, Any]:
+    rows = store.RowWriter(store.stream_path(folder, shard.worker), record.IDENTITY + record.REQUEST)
     try:
-        return uvloop.run(worker.drive(shard, tell, rows.append_with_texts))
+        return uvloop.run(worker.drive(shard, partial(_tell, wall, key), rows.append_with_texts))
     finally:
         rows.close()
+
+
+def _sent(shard: worker.Shard, wall: Any, key: str) -> dict[str, Any]:
+    """With the rows that no beat has carried, where the board was lost meanwhile, under `left`."""
+    rows = rowstream.RowSender()
+
+    async def tell(beat: dict[str, Any]) -> dict[str, Any]:
+        if beat["phase"] == "ready":
+            return await _tell(wall, key, beat)
+        parcel = rows.parcel()
+        answer = await _tell(wall, key, beat, parcel)
+        rows.arrived(parcel)
+        return answer
+
+    done = uvloop.run(worker.drive(shard, tell, rows.append_with_texts))
+    return {**done, "left": rows.parcel()}
+
+
+async def _tell(wall: Any, key: str, beat: dict[str, Any], *rows: rowstream.Parcel) -> dict[str, Any]:
+    answer: dict[str, Any] = await wall.beat.remote(key, beat, *rows)
+    return answer

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from loadgen.agreement import Agreement, agreement
+from loadgen.clocks import Start
 from loadgen.config import Load
 from loadgen.openloop import OpenFacts, open_facts
 from loadgen.record import PROBE_S, Outcome
@@ -81,6 +82,7 @@ class Facts:
     contradictions: tuple[Contradiction, ...] = ()
     not_proven: tuple[str, ...] = ()  # what the server does not tell
     proof_needed: bool = True  # false for a server that is not ours: nothing is claimed of it
+    start: Start | None = None  # None: one worker, or nobody told
     died: str | None = None  # how the server ended, when it did
 
 

@@ -23,6 +23,7 @@ from loadgen import (
     engine,
     errors,
     forecast,
+    placing,
     point,
     preflight,
     prompts,
@@ -46,6 +47,7 @@ from loadgen.errors import (
 from loadgen.forecast import Ahead, Part
 from loadgen.interrupt import Stop, signals
 from loadgen.margin import in_words, set_in
+from loadgen.nodes import Places
 from loadgen.plan import Prompt
 from loadgen.progress import Progress
 from loadgen.replay import trace_warnings
@@ -74,27 +76,22 @@ def run_all(collected: Collected) -> int:
     for run in runs:
         engine.require_weights(run.config, run.config.engine.kind)
     audit.require_baseline([run.config for run in runs])
-    if len({run.config.cluster.address for run in runs}) > 1:
-        raise ConfigError("cluster.address differs between the runs of one command; give one")
+    placing.require_one_cluster([run.config for run in runs])
     asks = [prompts.Asking(found, prompts.digest(run.config, found)) for run, found in zip(runs, texts, strict=True)]
-    places = [run.folder.relative_to(collected.root) for run in runs]
-    asked = resume.question([run.config for run in runs], places, [one.digest for one in asks])
+    folders = [run.folder.relative_to(collected.root) for run in runs]
+    asked = resume.question([run.config for run in runs], folders, [one.digest for one in asks])
     older = _older(collected, asked)
     results = sys.stdout
     # Ray tells of a lost process on stdout, which is for results.
     with (
         contextlib.redirect_stdout(sys.stderr),
-        cluster.opened(runs[0].config.cluster.address, max(run.config.cluster.workers or 1 for run in runs)),
+        cluster.opened(runs[0].config.cluster.address, placing.workers_most([run.config for run in runs])),
         signals() as stop,
     ):
-        gpus = cluster.gpus_of_nodes()
-        cluster.require_one_node()
-        specs = [engine.server_spec(run.config, engine.resolve_engine(run.config, gpus)) for run in runs]
-        for run in runs:
-            cluster.require_cpus(run.config.cluster.workers or 1)
+        specs, places = placing.settle([run.config for run in runs], stop)
         root = older or _fresh(collected, asked)
         runs = [dataclasses.replace(run, folder=root / run.folder.relative_to(collected.root)) for run in runs]
-        return measure(runs, specs, asks, root, stop, collected.command, results)
+        return measure(runs, specs, asks, places, root, stop, collected.command, results)
 
 
 def _older(collected: Collected, asked: list[dict[str, Any]]) -> Path | None:
@@ -141,6 +138,7 @@ def measure(
     runs: Sequence[Run],
     specs: Sequence[ServerSpec],
     asks: Sequence[prompts.Asking],
+    places: Places,
     root: Path,
     stop: Stop,
     command: str,
@@ -151,13 +149,15 @@ def measure(
     Returns the exit code.
     """
     configs = [run.config for run in runs]
-    grid = Grid(root, stop, resume.done(root), Servers(stop))
+    grid = Grid(root, stop, resume.done(root), Servers(stop, places))
     grid.ahead = grid.look_ahead(runs, specs)
     left = [part.ladder for part in grid.ahead.parts]
     estimate_s = forecast.together_s(left)
     grid.servers.before_first = preflight.before_first(configs, specs, estimate_s, stop)
     with Progress(runs[0].config.output.quiet) as progress:
         search = searching.Search(runs, root, order, progress)
+        if len({places.server, *places.clients}) > 1:
+            progress.line(places.words)
         progress.line(report.plan_text(runs, specs, root, estimate_s, [len(ladder.levels) for ladder in left]))
         for warned in dict.fromkeys(map(dry.cap_warning, configs, specs)):
             if warned:
@@ -254,6 +254,7 @@ class Grid:
             self.servers.lost(progress)
         elif judged["status"] == verdict.FAILED:
             self.servers.end(progress)
+            self.servers.look_around(progress)
 
     def _fail(self, run: Run, level: Level, error: LoadgenError) -> None:
         """A Point that could not even be begun: a ledger line and no folder."""

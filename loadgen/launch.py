@@ -16,9 +16,11 @@ from typing import Any
 from loadgen import cluster, config, proven, record, stack, store
 from loadgen.asked import Run
 from loadgen.config import Config
+from loadgen.crew import first
 from loadgen.errors import ClusterError, ServerError, StorageError
 from loadgen.interrupt import Stop
 from loadgen.launched import Launched, suffix
+from loadgen.nodes import Places
 from loadgen.plan import WARM_UP_REQUESTS
 from loadgen.progress import Progress
 from loadgen.warm_up import warm_up
@@ -52,11 +54,12 @@ TOLD = (
 def start(
     spec: ServerSpec,
     run: Run,
+    places: Places,
     progress: Progress,
     stop: Stop,
     before: Callable[[cluster.Server, Progress], None] | None = None,
 ) -> Launched:
-    """Start (or, external, find) the server of `run`, prove it, warm it up; `before` has a look at its place first.
+    """Start (or, external, find) the server of `run` in its place, prove it, warm it up; `before` looks there first.
 
     Raises ServerError, ClusterError or Interrupted, and then leaves nothing.
     """
@@ -64,9 +67,13 @@ def start(
     folder.mkdir(parents=True, exist_ok=True)
     stem = _stem(folder)
     name = secrets.token_hex(4)
-    server = cluster.place_server(spec, folder, f"server{stem}.log", name)
-    launched = Launched(f"{spec.variant}-{name}", name, spec, conf.block, server, {}, folder, stem, repeat=run.repeat)
+    mark = store.mark(folder)
+    server = cluster.place_server(spec, folder, f"server{stem}.log", name, places, mark)
+    launched = Launched(
+        f"{spec.variant}-{name}", name, spec, conf.block, server, {}, folder, places, stem, repeat=run.repeat
+    )
     try:
+        first(places)  # while the server starts
         if before:
             before(server, progress)
         _say_what_runs(spec, None, progress)
@@ -85,6 +92,8 @@ def start(
         if isinstance(error, ServerError | ClusterError):
             error.left = left
         raise
+    finally:
+        mark.unlink(missing_ok=True)
     return launched
 
 
@@ -159,6 +168,7 @@ def _content(launched: Launched, conf: Config) -> dict[str, Any]:
         "block": launched.block,
         "repeat": launched.repeat,
         **told,
+        "places": launched.places.told(),
         "server_info": endpoint.get("server_info"),
         "provenance": launched.server.ask("provenance", wait_s_max=PROVENANCE_S_MAX),
         "git_commit": git_commit(),
@@ -199,6 +209,11 @@ def end(launched: Launched, progress: Progress) -> tuple[str, ...]:
         except StorageError as error:
             not_kept = error  # a full disk must not keep the server alive
         left = tuple(launched.server.ask("stop", wait_s_max=STOP_S_MAX + launched.spec.stop_s_max)["left"])
+        try:
+            _fetch_log(launched)
+            launched.server.ask("forget", wait_s_max=ACTOR_S_MAX)
+        except StorageError as error:
+            not_kept = not_kept or error
         launched.server.end()
     except ClusterError as error:
         launched.server.end()
@@ -214,14 +229,16 @@ def end(launched: Launched, progress: Progress) -> tuple[str, ...]:
 
 def _bury(launched: Launched) -> tuple[str, ...]:
     """Have somebody else end what is left of a server whose actor is gone; what stays, in words."""
-    witness = cluster.place_server(dataclasses.replace(launched.spec, engine="external"), launched.folder, "", "")
+    outside, mark = dataclasses.replace(launched.spec, engine="external"), store.mark(launched.folder)
+    witness = cluster.place_server(outside, launched.folder, "", "", launched.places, mark)
     try:
-        log = str((launched.folder / f"server{launched.stem}.log").resolve())
+        log = launched.endpoint.get("log") or str((launched.folder / f"server{launched.stem}.log").resolve())
         return tuple(witness.ask("bury", launched.name, log, launched.endpoint, wait_s_max=STOP_S_MAX))
     except ClusterError as error:
         return (f"the server of launch {launched.id}, which nobody could look for: {error}",)
     finally:
         witness.end()
+        mark.unlink(missing_ok=True)
 
 
 def collect(launched: Launched) -> None:
@@ -230,6 +247,15 @@ def collect(launched: Launched) -> None:
         return
     sample(launched)
     _keep_metrics(launched)
+    _fetch_log(launched)
+
+
+def _fetch_log(launched: Launched) -> None:
+    """What the server has written to its log since the last time, from a node that has not the driver's disk."""
+    path = launched.folder / f"server{launched.stem}.log"
+    while part := launched.server.ask("log_part", launched.log_bytes, wait_s_max=ACTOR_S_MAX):
+        store.append_bytes(path, part)
+        launched.log_bytes += len(part)
 
 
 def sample(launched: Launched) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loadgen import cluster
+from loadgen.nodes import Places
 from loadgen.window import Measured
 from server import effects, proof
 from server.variant import ServerSpec, mode_of, parse_version
@@ -26,6 +27,7 @@ class Launched:
     server: cluster.Server
     endpoint: dict[str, Any]
     folder: Path
+    places: Places
     stem: str  # "" or "_2": a second launch of the same run has files of its own
     warm_up_s: float = 0.0
     measured: list[Measured] = field(default_factory=list)  # of the workload that `measured_hash` names
@@ -35,6 +37,7 @@ class Launched:
     must_match: dict[str, Any] = field(default_factory=dict)  # of launch.json
     repeat: bool = False  # it measures once more what another launch measured before
     profiled: bool = False  # torch's profiler has run in it
+    log_bytes: int = 0  # of its log, fetched so far from a node without the driver's disk
     gone: bool = False  # it ended beside a Point: the next one needs another
 
     def point_id(self, name: str) -> str:

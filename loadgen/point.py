@@ -11,7 +11,7 @@ from typing import Any
 
 from loadgen import (
     capacity,
-    cluster,
+    clocks,
     launch,
     prompts,
     proven,
@@ -25,9 +25,11 @@ from loadgen import (
     verdict,
     window,
 )
-from loadgen.cell import Cell, identity_of, load_of, shards_of
+from loadgen.cell import Cell, identity_of, load_of, shards_of, workers_of
+from loadgen.clocks import Start
 from loadgen.columns import columns
 from loadgen.config import Config, Level
+from loadgen.crew import hire
 from loadgen.errors import ClusterError
 from loadgen.facts import gather
 from loadgen.forecast import Ladder
@@ -62,12 +64,18 @@ def measure(
     progress.phase("flushing the cache")
     flushed = bool(launched.server.ask("flush", stop=stop))
     log_start = served.before(launched)
-    cell = Cell(launched, conf, level, place, identity, expected, prompts.turns(found), flushed, log_start)
-    crew = cluster.hire(shards_of(cell, found), conf.load, cell.ramp_s, cell.counted, place)
+    count = workers_of(launched, conf, level, expected)
+    cell = Cell(launched, conf, level, place, identity, expected, prompts.turns(found), flushed, log_start, count)
+    mark = store.mark(place)
+    crew = hire(shards_of(cell, found), conf.load, cell.ramp_s, cell.counted, launched.places, mark)
     try:
         watch = observe(crew, launched, _shower(cell, ladder, progress), stop, hang_after_s(conf))
     finally:
         crew.dismiss()
+        mark.unlink(missing_ok=True)
+    for one in watch.returned.values():
+        if "left" in one:
+            store.keep(place, one["worker"], one["left"])
     point, code = _conclude(cell, watch)
     if conf.engine.profile and point["summary"]:
         # The Point is whole and on the disk: whatever becomes of the profile, it stands.
@@ -117,7 +125,7 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
         judged, numbers = (watch.failed, None) if watch.failed else _whole(cell, watch, columns(rows), health)
     except ClusterError as error:
         judged, numbers = watch.failed or lost(error), None
-    point = _content(cell, watch.board, judged, numbers)
+    point = _content(cell, watch, judged, numbers)
     store.commit_point(cell.folder, rows, health, point)
     return point, judged.exit_code
 
@@ -135,7 +143,7 @@ def _whole(
     assert rows == expected, f"{rows} rows of {expected} requests in {cell.folder}"
     hosts = {one["host"] for one in watch.returned.values()}
     cols = served.with_cache_as_told(cell.launched, told)
-    judged, numbers = _judge(cell, cols, health, board["start_utc_ns"], board["window"], hosts)
+    judged, numbers = _judge(cell, cols, health, board, hosts, clocks.start(watch.returned.values()))
     if duration_s := board["duration_s"]:
         streams = cell.level.concurrency or max(1, round((cell.identity["rate"] or 0) * duration_s))
         cell.launched.measured.append(Measured(streams, duration_s))
@@ -146,12 +154,12 @@ def _judge(
     cell: Cell,
     cols: dict[str, Any],
     health: list[dict[str, Any]],
-    begun_utc_ns: int,
-    span: Window | None,
+    board: Mapping[str, Any],
     hosts: set[str],
+    begun: Start | None,
 ) -> tuple[Verdict, dict[str, Any]]:
     """The verdict and the numbers of a Point that ran to its end. A server of ours proves itself once more."""
-    launched = cell.launched
+    launched, span = cell.launched, board["window"]
     found = proven.again(launched, cell.level.concurrency or 1)  # in open loop requests may queue
     able, note = capacity.recall(hosts)
     facts = gather(
@@ -168,15 +176,34 @@ def _judge(
         capacity_events_per_s=able.events_per_s if able else None,
         capacity_at_least=able is not None and able.at_least,
         capacity_note=note,
+        start=begun,
         died=found.replaced,
     )
     judged = verdict.judge(facts)
     overloaded = any(reason.rule == "overload" for reason in judged.reasons)
-    return judged, served.numbers(cell, cols, begun_utc_ns, span, list(found.infos.values()), overloaded)
+    return judged, served.numbers(cell, cols, board["start_utc_ns"], span, list(found.infos.values()), overloaded)
 
 
-def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dict[str, Any] | None) -> dict[str, Any]:
+def _workers(cell: Cell, watch: Watch) -> list[dict[str, Any]]:
+    """Who drove the Point, from where, how late each began, and how far its clock is ahead of the board's."""
+    ms = {name.removesuffix("_ns") + "_ms": name for name in ("start_late_ns", "clock_ahead_ns", "clock_rtt_ns")}
+    seats = cell.launched.places.seats(cell.workers)
+    return [
+        {
+            "worker": number,
+            "host": seat.name,
+            "address": seat.address,
+            **{shown: told[name] / 1e6 if told.get(name) is not None else None for shown, name in ms.items()},
+            **{name: told.get(name) for name in ("pid", "sent", "reason")},
+        }
+        for number, seat in enumerate(seats)
+        for told in [watch.returned.get(number, {})]
+    ]
+
+
+def _content(cell: Cell, watch: Watch, judged: Verdict, numbers: dict[str, Any] | None) -> dict[str, Any]:
     """The content of point.json."""
+    board = watch.board
     span: Window | None = board["window"]
     begun_ns = board["start_utc_ns"]
     conf, stem = cell.conf, cell.launched.stem
@@ -202,6 +229,7 @@ def _content(cell: Cell, board: Mapping[str, Any], judged: Verdict, numbers: dic
             "end_s": span.end_ns / 1e9 if span else None,
             "how": f"{how}; {spread}",
         },
+        "workers": _workers(cell, watch),
         "verdict": verdict.as_json(judged),
         "summary": numbers,
         "must_match": stack.must_match(

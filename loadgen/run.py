@@ -17,7 +17,7 @@ from loadgen.record import HEALTH, names
 from loadgen.row import Asked, unsent
 from loadgen.sender import Sender
 from loadgen.shard import Shard, endpoint
-from loadgen.streams import Streams
+from loadgen.streams import Streams, sleep_until
 from loadgen.tally import Known, Tally
 from loadgen.trace import Trace
 
@@ -44,7 +44,7 @@ async def call(tell: Tell, beat: dict[str, Any]) -> tuple[dict[str, Any] | None,
         return None, f"board lost: {type(error).__name__}"
 
 
-def result(shard: Shard, reason: str, **counts: int) -> dict[str, Any]:
+def result(shard: Shard, reason: str, **counts: int | None) -> dict[str, Any]:
     """What drive() returns; counts that are not given are 0."""
     none = dict.fromkeys(("sent", "finished", "failed", "cut", "unsent"), 0)
     return {
@@ -103,6 +103,7 @@ class Run:
         self._window: tuple[int, int] | None = None
         self._drained = self._exhausted = False
         self._reason, self._board_gone = "", False
+        self._late_ns: int | None = None
         self._failure: Exception | None = None
 
     async def whole(self) -> dict[str, Any]:
@@ -110,7 +111,7 @@ class Run:
         self._health.start()
         tasks = [
             asyncio.create_task(self._guarded(part))
-            for part in (self._talk(), self._tick(), self._tally.work(), self._send())
+            for part in (self._talk(), self._tick(), self._tally.work(), self._send(), self._begin())
         ]
         try:
             await self._stopped.wait()
@@ -144,7 +145,13 @@ class Run:
             cut=tally.cut,
             unsent=len(left),
             start_ns=self._start_ns,
+            start_late_ns=self._late_ns,
         )
+
+    async def _begin(self) -> None:
+        """How late this loop is at the common start: it may have heard of it late, or others have its core."""
+        await sleep_until(self._start_ns)
+        self._late_ns = self._clock() - self._start_ns
 
     async def _guarded(self, part: Coroutine[Any, Any, None]) -> None:
         """A part that fails ends the run, and drive() raises what it raised."""

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from loadgen import cluster, launch
+from loadgen import cluster, launch, placing
 from loadgen.asked import Run
 from loadgen.errors import ClusterError, LoadgenError, ServerError, StorageError
 from loadgen.interrupt import Stop
 from loadgen.launched import Launched
+from loadgen.nodes import Places
 from loadgen.progress import Progress
 from server.variant import ServerSpec
 
@@ -23,6 +24,7 @@ class Servers:
     """The servers of one command, of which one runs at a time; `codes` are what their ends add to its exit code."""
 
     stop: Stop
+    places: Places
     before_first: Callable[[cluster.Server, Progress], None] | None = None  # with the first server's place; may refuse
     launched: Launched | None = None
     failed: tuple[ServerSpec, int, LoadgenError] | None = None  # the last start that failed
@@ -46,7 +48,7 @@ class Servers:
             self._refuse(spec, run.config.block)
             before, self.before_first = self.before_first, None
             try:
-                self.launched = launch.start(spec, run, progress, self.stop, before)
+                self.launched = launch.start(spec, run, self.places, progress, self.stop, before)
             except (ServerError, ClusterError) as error:
                 self.failed = (spec, run.config.block, error)
                 self.left = self.left or getattr(error, "left", ())
@@ -72,6 +74,12 @@ class Servers:
         if self.launched:
             self.died.append((self.launched.spec, self.launched.block))
         self.end(progress)
+
+    def look_around(self, progress: Progress) -> None:
+        """After a Point lost a worker: leave out the nodes that are gone."""
+        self.places, told = placing.left(self.places, self.stop)
+        if told:
+            progress.warn(told)
 
     def end(self, progress: Progress) -> None:
         """Stop the running server, if any, and check that it is gone."""

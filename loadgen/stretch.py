@@ -13,6 +13,7 @@ from typing import Any
 
 from loadgen import cluster
 from loadgen.cell import Cell, shards_of
+from loadgen.crew import Crew, hire
 from loadgen.errors import ClusterError
 from loadgen.interrupt import Stop
 from loadgen.margin import margin
@@ -30,7 +31,7 @@ class Asking:
     """Asks for the profile once all streams are there, and ends the load when it has come."""
 
     cell: Cell
-    crew: cluster.Crew
+    crew: Crew
     after_s: float
     asked: Any = None
 
@@ -64,7 +65,7 @@ def _taken(cell: Cell, found: tuple[Prompt, ...], stop: Stop) -> dict[str, Any]:
     launched.server.ask("flush", stop=None)
     launched.profiled = True
     endless = dataclasses.replace(cell, level=dataclasses.replace(cell.level, requests=None))
-    crew = cluster.hire(shards_of(endless, found), cell.conf.load, cell.ramp_s, True, None)
+    crew = hire(shards_of(endless, found), cell.conf.load, cell.ramp_s, True, launched.places, None)
     asking = Asking(cell, crew, min(cell.stagger_s, SHORT_S_MAX))
     try:
         watch = observe(crew, launched, asking.look, stop, STRETCH_S_MAX)

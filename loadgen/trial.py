@@ -17,7 +17,8 @@ import orjson
 import server
 from loadgen import cluster, cores, exactness, store, worker
 from loadgen.columns import columns
-from loadgen.config import Load
+from loadgen.config import Cluster, Load
+from loadgen.crew import Crew, hire
 from loadgen.errors import ClusterError
 from loadgen.exactness import Asked, Try
 from loadgen.interrupt import Stop
@@ -64,7 +65,8 @@ def attempt(address: str, events_per_s: float, stop: Stop) -> Try:
     with tempfile.TemporaryDirectory(prefix="loadgen-calibrate-") as name:
         folder = Path(name)
         load = Load(kind="closed", concurrency=asked.streams)
-        crew = cluster.hire([_shard(address, asked)], load, asked.stagger_s, True, folder)
+        where = cluster.places(Cluster(), 0, ours=True)
+        crew = hire([_shard(address, asked)], load, asked.stagger_s, True, where, store.mark(folder))
         try:
             start_ns = _await(crew, stop)
             health = crew.look()["health"]
@@ -106,7 +108,7 @@ def _shard(address: str, asked: Asked) -> worker.Shard:
     )
 
 
-def _await(crew: cluster.Crew, stop: Stop) -> int:
+def _await(crew: Crew, stop: Stop) -> int:
     """When the worker's clock began (ns), once it has returned."""
     deadline = time.monotonic() + TRY_S_MAX
     while True:

@@ -30,6 +30,7 @@ LOOP_LAG_MAX_MS_MAX = 100.0  # one such pause bends every stream's tail
 WORKER_CPU_P95_MAX = 0.80  # of a core; queues grow steeply from there
 CAPACITY_SHARE_MAX = 0.70  # of what calibration found this client to measure exactly
 GC_PAUSE_MS_MAX = 20.0
+START_SKEW_MS_MAX = 5.0  # of the workers against the common start
 SILENCE_SHARE_MAX = 0.15  # of the window without an event of any stream: the server stood still ...
 SILENCE_TIMES_MAX = 3.0  # ... unless its answers begin, or follow each other, as slowly as that
 DESCRIPTORS_SHARE_MAX = 0.80  # of the process's limit; the next level would fail
@@ -162,6 +163,15 @@ def _capacity(f: Facts) -> list[Finding]:
     return [dataclasses.replace(one, ok=ok, note=f" {f.capacity_note}".rstrip())]
 
 
+def _start(f: Facts) -> list[Finding]:
+    if f.start is None:
+        return []
+    note = f", between hosts known to ± {f.start.known_ms:.2g} ms" if f.start.known_ms else ""
+    late = max(f.start.skew_ms, f.start.late_ms)
+    advice = "a worker began late: look at what else runs on its host, and at the way from it to the driver's"
+    return [Finding("start_skew", late, START_SKEW_MS_MAX, "ms", late <= START_SKEW_MS_MAX, advice, note=note)]
+
+
 def _workers(f: Facts) -> list[Finding]:
     return agreement.findings(f.workers)
 
@@ -221,6 +231,7 @@ RULES: tuple[Callable[[Facts], list[Finding]], ...] = (
     _loop_lag,
     _cpu,
     _capacity,
+    _start,
     _workers,
     _gc,
     _descriptors,

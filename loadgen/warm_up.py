@@ -3,8 +3,9 @@
 import dataclasses
 from dataclasses import asdict
 
-from loadgen import cluster, prompts, worker
+from loadgen import prompts, worker
 from loadgen.config import Config
+from loadgen.crew import hire
 from loadgen.errors import Bug, ClusterError, ConfigError, Interrupted, LoadgenError, ServerError, StorageError
 from loadgen.interrupt import Stop
 from loadgen.launched import Launched
@@ -35,7 +36,7 @@ def warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
         ca_file=launched.spec.ca_file,
         keep_text=False,
     )
-    crew = cluster.hire([shard], load, 0.0, True, None)
+    crew = hire([shard], load, 0.0, True, launched.places, None)
     try:
         watch = observe(crew, launched, lambda _: None, stop, hang_after_s(conf), conf.engine.warm_up_s_max)
     finally:

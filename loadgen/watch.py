@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadgen import cluster, verdict
+from loadgen import verdict
 from loadgen.config import Config
-from loadgen.errors import ClusterError, LoadgenError, ServerError
+from loadgen.crew import Crew, drop_wall
+from loadgen.errors import ClusterError, LoadgenError, ServerError, StorageError
 from loadgen.interrupt import Stop
 from loadgen.launched import Launched
 from loadgen.verdict import Verdict
@@ -41,7 +42,7 @@ def hang_after_s(conf: Config) -> float:
 
 
 def observe(
-    crew: cluster.Crew,
+    crew: Crew,
     launched: Launched,
     show: Callable[[Mapping[str, Any]], None],
     stop: Stop,
@@ -61,7 +62,7 @@ def observe(
         if watch.board.get("start_utc_ns") is None:
             raise
         watch.failed = watch.failed or lost(error)
-        cluster.drop_wall()
+        drop_wall()
         _await_workers(watch, crew)
     return watch
 
@@ -71,7 +72,7 @@ def lost(error: ClusterError) -> Verdict:
     return verdict.failed("cluster", str(error), None, OVERLOADED, ClusterError.exit_code)
 
 
-def _await_workers(watch: Watch, crew: cluster.Crew) -> None:
+def _await_workers(watch: Watch, crew: Crew) -> None:
     """Without a board workers stop by themselves and hand on their rows."""
     deadline_s, over = time.monotonic() + END_S_MAX, False
     while not over and time.monotonic() < deadline_s:
@@ -80,7 +81,7 @@ def _await_workers(watch: Watch, crew: cluster.Crew) -> None:
 
 def _observe(
     watch: Watch,
-    crew: cluster.Crew,
+    crew: Crew,
     launched: Launched,
     show: Callable[[Mapping[str, Any]], None],
     stop: Stop,
@@ -151,6 +152,9 @@ def _ended_by(board: Mapping[str, Any], lost: Mapping[int, LoadgenError], since_
     """What other than the server ends the Point before its time, if anything does."""
     if stop.signum is not None:
         return verdict.interrupted(stop.signum)
+    if board.get("storage"):
+        advice = "make room there, then go on with resume=true"
+        return verdict.failed("storage", board["storage"], None, advice, StorageError.exit_code)
     code, started = ClusterError.exit_code, board["start_utc_ns"] is not None
     for number, error in lost.items():
         advice = "its rows are kept; look at the node's memory and disk, then run again"

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from loadgen.clocks import Offset, Reading, offset
 from loadgen.config import CONCURRENCY_MAX
 from loadgen.errors import ConfigError
 from loadgen.health import descriptors
@@ -32,6 +33,8 @@ DESCRIPTORS_SPARE = 32  # for what a worker opens beside its connections: names 
 DESCRIPTORS_USED_MAX = 0.75  # of the limit, where nobody bounds the requests in flight: above 80 % it is not believed
 NS = 1_000_000_000
 READY_BEAT_S = 0.05  # while waiting for the start: all workers begin together, none may hear of it late
+READINGS = 8  # of another host's clock before the start, the last ones READING_PAUSE_S apart
+READING_PAUSE_S = 0.01
 
 
 async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int] = time.monotonic_ns) -> dict[str, Any]:
@@ -50,17 +53,18 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
     gc.set_threshold(*COLLECT_AT)
     try:
         async with session(shard.limits, shard.ca_file, key) as http:
-            start_utc_ns, ahead_ns, reason = await _ready(shard, tell)
+            start_utc_ns, apart, reason = await _ready(shard, tell)
             if start_utc_ns is None:
                 return result(shard, reason)
-            start_ns = start_utc_ns - ahead_ns - (time.time_ns() - clock())
+            start_ns = start_utc_ns - apart.ahead_ns - (time.time_ns() - clock())
             begun = {**shard.identity, "started_at": datetime.fromtimestamp(start_utc_ns / NS, UTC)}
             shard = dataclasses.replace(shard, identity=begun)
 
             async def ask(place: int, headers: dict[str, str], body: bytes, trace: Trace) -> Trace:
                 return await exchange(http, addresses[place], headers, body, shard.limits, shard.api, trace)
 
-            return await Run(shard, ask, tell, write, clock, start_ns, key).whole()
+            done = await Run(shard, ask, tell, write, clock, start_ns, key).whole()
+            return {**done, "clock_ahead_ns": apart.ahead_ns, "clock_rtt_ns": apart.rtt_ns}
     finally:
         gc.set_threshold(*collecting)
         gc.unfreeze()
@@ -93,24 +97,20 @@ def _make_room(streams: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (high, high))
 
 
-async def _ready(shard: Shard, tell: Tell) -> tuple[int | None, int, str]:
+async def _ready(shard: Shard, tell: Tell) -> tuple[int | None, Offset, str]:
     """The start on the board's wall clock (ns) and how far that is ahead of ours; or None and why there is none."""
-    beat = {"worker": shard.worker, "phase": "ready", "host": socket.gethostname(), "pid": os.getpid()}
+    here = socket.gethostname()
+    beat = {"worker": shard.worker, "phase": "ready", "host": here, "pid": os.getpid()}
+    readings: list[Reading] = []
     while True:
         before_ns = time.time_ns()
         answer, trouble = await call(tell, beat)
         if answer is None:
-            return None, 0, trouble
+            return None, Offset(), trouble
         if answer.get("go") is False:
-            return None, 0, "stopped before the start"
-        if (start_utc_ns := answer.get("start_utc_ns")) is not None:
-            return start_utc_ns, ahead(before_ns, answer.get("now_utc_ns", before_ns), time.time_ns()), ""
-        await asyncio.sleep(READY_BEAT_S)
-
-
-def ahead(before_ns: int, told_ns: int, after_ns: int) -> int:
-    """How far another host's clock is ahead of ours by what it told between two readings; 0 where that proves nothing.
-
-    Clocks of one host are the same: half of a slow answer's way must not be taken for a difference between them.
-    """
-    return 0 if before_ns <= told_ns <= after_ns else told_ns - (before_ns + after_ns) // 2
+            return None, Offset(), "stopped before the start"
+        readings.append(Reading(before_ns, answer.get("now_utc_ns", before_ns), time.time_ns()))
+        start_utc_ns, same = answer.get("start_utc_ns"), answer.get("host", here) == here
+        if start_utc_ns is not None and (same or len(readings) >= READINGS):
+            return start_utc_ns, offset(readings, same), ""
+        await asyncio.sleep(READY_BEAT_S if start_utc_ns is None else READING_PAUSE_S)

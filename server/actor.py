@@ -8,6 +8,8 @@ names, and never returned. It must not know of load, Points or files other than 
 import contextlib
 import dataclasses
 import os
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -33,16 +35,29 @@ from server.stop import StopReport, bury, leftovers, patience_s, stop
 from server.telemetry import Sampler
 from server.torch_trace import take
 
-THREADS_VARIABLE = "OMP_NUM_THREADS"
+APART_PREFIX = "loadgen-server-"  # of a folder for the log where the driver's disk is not
+LOG_PART_BYTES = 4 * 1024 * 1024
 
 
 class ServerActor:
-    """One server's life. `folder` gets its log, `host` is the address that it listens on."""
+    """One server's life. `host` is the address that it listens on.
+
+    `folder` gets its log, where the file `mark` is found; a node that has not that disk keeps the log until it is
+    fetched.
+    """
 
     def __init__(
-        self, spec: ServerSpec, folder: str, host: str = "127.0.0.1", log_name: str = "server.log", name: str = ""
+        self,
+        spec: ServerSpec,
+        folder: str,
+        host: str = "127.0.0.1",
+        log_name: str = "server.log",
+        name: str = "",
+        mark: str | None = None,
     ) -> None:
         end_with_parent()
+        self._apart = mark is not None and not Path(mark).exists()
+        folder = tempfile.mkdtemp(prefix=APART_PREFIX) if self._apart else folder
         self._spec, self._folder, self._host, self._log_name, self._name = spec, Path(folder), host, log_name, name
         self._gpus = tuple(str(gpu_id) for gpu_id in ray.get_gpu_ids())
         self._lock = threading.Lock()
@@ -81,7 +96,7 @@ class ServerActor:
         self, specs: Sequence[ServerSpec], in_flight: int | None, per_worker: int | None
     ) -> list[dict[str, Any]]:
         """What is here for the servers of a command, before anything is started: rows of a table."""
-        here = Place(self._folder, self._host, self._gpus, in_flight, per_worker, _base_environment())
+        here = Place(self._folder, self._host, self._gpus, in_flight, per_worker, installed.base_environment())
         return [dataclasses.asdict(row) for row in look(specs, here)]
 
     def _launch(self) -> Running:
@@ -89,7 +104,7 @@ class ServerActor:
             if self._cancelled.is_set():
                 raise StartError("the start was cancelled")
             self._memory_before = gpu.memory_used(self._gpus)
-            base = _base_environment()
+            base = installed.base_environment()
             self._spec = installed.settled(self._spec, base)
             self._running = launch(self._spec, self._folder, self._host, self._gpus, self._log_name, base, self._name)
             self._urls = (self._running.url,)
@@ -119,7 +134,7 @@ class ServerActor:
             "version": ready.server_info.get("version") or self._spec.version,
             "server_info": self._told(ready.server_info),
             "argv": list(running.argv),
-            "env": variant.shown_environment(self._spec, self._gpus, _base_environment()),
+            "env": variant.shown_environment(self._spec, self._gpus, installed.base_environment()),
             "gpus": list(self._gpus),
             "log": str(running.log),
             "started_at": running.started_at,
@@ -204,6 +219,19 @@ class ServerActor:
         except OSError:
             return 0
 
+    def log_part(self, start: int) -> bytes:
+        """What the log holds from byte `start` on, LOG_PART_BYTES at most; nothing where the driver has it anyway."""
+        if not self._apart or self._running is None:
+            return b""
+        with self._running.log.open("rb") as log:
+            log.seek(start)
+            return log.read(LOG_PART_BYTES)
+
+    def forget(self) -> None:
+        """Take away what this node kept of a stopped server's log."""
+        if self._apart:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
     def logged(self, start: int, end: int) -> dict[str, Any] | None:
         """What the log says of the engine's batches between two of its ends; None where it says nothing."""
         if self._running is None or end <= start:
@@ -235,7 +263,10 @@ class ServerActor:
 
     def provenance(self) -> dict[str, Any]:
         """The machine that the server runs on, and what its engine's interpreter has installed."""
-        return {**provenance(self._gpus), "engine_packages": packages.of_engine(self._spec, _base_environment())}
+        return {
+            **provenance(self._gpus),
+            "engine_packages": packages.of_engine(self._spec, installed.base_environment()),
+        }
 
     def stop(self) -> dict[str, Any]:
         """End the server, or its start, and say whether anything is left of it. An external server is left alone."""
@@ -266,13 +297,3 @@ class ServerActor:
 
 def _failed(reason: str, log_tail: str = "", exit_status: int | None = None) -> dict[str, Any]:
     return {"ok": False, "reason": reason, "log_tail": log_tail, "exit": exit_status}
-
-
-def _base_environment() -> dict[str, str]:
-    """The actor's environment without the number of threads that Ray sets for its own workers, which slows a server."""
-    base = dict(os.environ)
-    with contextlib.suppress(OSError):
-        raylet = Path(f"/proc/{os.getppid()}/environ").read_bytes()
-        if not any(entry.startswith(THREADS_VARIABLE.encode() + b"=") for entry in raylet.split(b"\0")):
-            base.pop(THREADS_VARIABLE, None)
-    return base

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from server import variant
@@ -21,6 +22,8 @@ from server.spec import ServerSpec, SpecError, parse_version
 
 PACKAGES = {"sglang": "sglang", "vllm": "vllm"}  # engine -> the distribution whose version is the engine's
 READ_S_MAX = 60.0  # an interpreter answers within 0.1 s, a container within seconds; a cold network disk takes longer
+
+THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 PROGRAM = """
 import json, platform, sys
@@ -129,3 +132,13 @@ def _ended(words: list[str], spec: ServerSpec, base: Mapping[str, str]) -> tuple
 
 def _named(spec: ServerSpec) -> str:
     return shlex.join(spec.python) if spec.python else f"this interpreter ({variant.interpreter(spec)[0]})"
+
+
+def base_environment() -> dict[str, str]:
+    """This actor's environment without the number of threads that Ray sets for its workers, which slows a server."""
+    base = dict(os.environ)
+    with contextlib.suppress(OSError):
+        raylet = Path(f"/proc/{os.getppid()}/environ").read_bytes()
+        if not any(entry.startswith(THREADS_VARIABLE.encode() + b"=") for entry in raylet.split(b"\0")):
+            base.pop(THREADS_VARIABLE, None)
+    return base

@@ -68,6 +68,9 @@ PURE = {
             "search",
             "drift",
             "noise",
+            "nodes",
+            "staffing",
+            "clocks",
         ]
     ),
     *(f"server.{name}" for name in ["variant", "spec", "rules", "proof", "effects", "identity", "batches", "vllm"]),
@@ -75,7 +78,7 @@ PURE = {
 }
 IMPURE = {"ray", "aiohttp", "pyarrow", "hydra", "time", "os"}
 ONLY_IN = {
-    "ray": {"loadgen.cluster", "server.actor"},
+    "ray": {"loadgen.cluster", "loadgen.crew", "server.actor"},
     "hydra": {"loadgen.__main__"},
     "aiohttp": {"loadgen.stream"},
     "pyarrow": {"loadgen.store", "loadgen.dataset", "loadgen.columns"},

@@ -12,8 +12,8 @@ from test_sender import LATE_MS, S, boarded, late_ms, sent
 from loadgen import verdict
 from loadgen.config import Load
 from loadgen.facts import facts_of, health_columns
+from loadgen.rowstream import to_json
 from loadgen.series import in_window
-from loadgen.store import to_json
 
 
 async def test_e01_no_drift() -> None:

@@ -7,9 +7,12 @@ from typing import Any
 from loadgen import launch, stack
 from loadgen.config import Config, Engine, Model, Variant
 from loadgen.launched import Launched
+from loadgen.nodes import Node, Places
 from server.spec import ServerSpec
 
 CANARY = "canary-5f1c"
+HERE = Node("1", "127.0.0.1", "here", 2, 0)
+PLACES = Places(HERE, (HERE,), HERE)
 
 
 class Told:
@@ -29,7 +32,7 @@ def test_no_secret_reaches_launch_json() -> None:
         "endpoints": [{"server_info": {"admin_api_key": CANARY}}],
     }
     spec = ServerSpec(engine="sglang", variant="baseline")
-    launched = Launched("baseline-1", "1", spec, 0, Told(), endpoint, Path(), "")  # type: ignore[arg-type]
+    launched = Launched("baseline-1", "1", spec, 0, Told(), endpoint, Path(), PLACES, "")  # type: ignore[arg-type]
     conf = Config(
         model=Model(name="m"),
         engine=Engine(kind="sglang", args={"api_key": CANARY, "page_size": 1}, api_key_env="MY_KEY"),

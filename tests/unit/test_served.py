@@ -13,7 +13,7 @@ from server.spec import ServerSpec
 
 def cached(tokens: list[float], **info: Any) -> list[float]:
     spec = ServerSpec(engine="sglang", variant="v")
-    launched = Launched("v-1", "1", spec, 0, None, {"server_info": info}, Path(), "")  # type: ignore[arg-type]
+    launched = Launched("v-1", "1", spec, 0, None, {"server_info": info}, Path(), None, "")  # type: ignore[arg-type]
     return list(with_cache_as_told(launched, {"cached_tokens": np.array(tokens)})["cached_tokens"])
 
 

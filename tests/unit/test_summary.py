@@ -9,8 +9,8 @@ from rows import NS_PER_MS, failure, row
 
 from loadgen.columns import columns, fitted, table
 from loadgen.record import IDENTITY, REQUEST, REQUESTS
+from loadgen.rowstream import to_json
 from loadgen.series import chunk_tokens, in_flight_mean, in_window, series, tokens_between
-from loadgen.store import to_json
 from loadgen.summary import distribution, summarize
 
 S = 1_000_000_000

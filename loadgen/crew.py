@@ -1,0 +1,116 @@
+"""Ray's part in a Point: its workers, and the wall on which their board hangs.
+
+Calls happen for each Point and once a second for each worker, never for each request.
+"""
+
+import contextlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.exceptions
+
+from loadgen import cluster, duty, store, worker
+from loadgen.board import Wall
+from loadgen.config import Load
+from loadgen.errors import ClusterError, LoadgenError, of_worker
+from loadgen.nodes import Node, Places
+
+BOARD_S_MAX = 10.0  # an answer of the board; it does nothing but count
+WALL = "wall"
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The workers of one Point and the wall on which their board hangs under `key`."""
+
+    key: str
+    wall: Any
+    refs: list[Any]
+
+    def look(self) -> dict[str, Any]:
+        """The board's picture of the Point."""
+        return cluster.result(self.wall.look.remote(self.key), None, BOARD_S_MAX, "the board")
+
+    def stop(self, reason: str) -> None:
+        """Have all workers stop at their next beat."""
+        cluster.result(self.wall.stop.remote(self.key, reason), None, BOARD_S_MAX, "the board")
+
+    def ended(self, wait_s: float) -> tuple[dict[int, dict[str, Any]], dict[int, LoadgenError], bool]:
+        """Workers that returned, those lost with the reason, and whether all have ended; waits up to `wait_s`."""
+        done, left = ray.wait(self.refs, num_returns=len(self.refs), timeout=wait_s)
+        returned: dict[int, dict[str, Any]] = {}
+        lost: dict[int, LoadgenError] = {}
+        for ref in done:
+            place = self.refs.index(ref)
+            try:
+                returned[place] = ray.get(ref)
+            except ray.exceptions.RayError as error:
+                lost[place] = of_worker(error)
+        return returned, lost, not left
+
+    def dismiss(self) -> None:
+        """End the workers that are still there; the board stays until the next one hangs in its place."""
+        for ref in self.refs:
+            with contextlib.suppress(Exception):
+                ray.cancel(ref, force=True)
+
+
+def hire(
+    shards: Sequence[worker.Shard], load: Load, ramp_s: float, counted: bool, places: Places, mark: Path | None
+) -> Crew:
+    """Hang up a board and start one worker a shard, each on its node.
+
+    Rows go to the folder of `mark`, or nowhere when it is None (warm-up). Raises ConfigError for too few CPUs.
+    """
+    key = secrets.token_hex(8)
+    seats = places.seats(len(shards))
+    wall = _hang(places.driver, key, load, len(shards), ramp_s, counted, str(mark.parent) if mark else None)
+    found = str(mark) if mark else None
+    tasks = [
+        _hired(f"worker {shard.worker}", seat).remote(shard, wall, key, found)
+        for shard, seat in zip(shards, seats, strict=True)
+    ]
+    return Crew(key, wall, tasks)
+
+
+def first(places: Places) -> None:
+    """Begin what takes a second before there is work for it: the board's process and a worker's."""
+    _wall(places.driver)
+    _hired("first", places.seats(1)[0]).remote(None, None, "", None)
+
+
+def _hired(title: str, seat: Node) -> Any:
+    """A worker's task, to be called with its work: the same task of a Point before it leaves its process to it."""
+    where = cluster.on(seat)
+    return ray.remote(duty.work).options(num_cpus=1, max_retries=0, name=f"loadgen:{title}", **where)
+
+
+def _hang(driver: Node, *board: Any, again: bool = True) -> Any:
+    """The wall with a Point's board on it; where the wall of the last Point is gone, another one."""
+    wall = _wall(driver)
+    try:
+        cluster.result(wall.hang.remote(*board), None, cluster.SERVER_CALL_S_MAX, "the board")
+    except ClusterError:
+        drop_wall()
+        if not again:
+            raise
+        return _hang(driver, *board, again=False)
+    return wall
+
+
+def drop_wall() -> None:
+    """End a wall that is lost, or frozen: workers notice and stop by themselves, the next Point gets another."""
+    cluster.end_held(WALL)
+
+
+def _wall(driver: Node) -> Any:
+    """The one process for all boards, on the driver's disk: one for each Point would start beside its measurement."""
+    if WALL not in cluster.HELD:
+        # The store takes Arrow: half a second of a core that only several nodes can need.
+        keep = store.kept if len(cluster.nodes()) > 1 else None
+        cluster.HELD[WALL] = ray.remote(Wall).options(num_cpus=0, max_restarts=0, **cluster.on(driver)).remote(keep)
+    return cluster.HELD[WALL]

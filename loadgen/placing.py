@@ -1,0 +1,79 @@
+"""Which engine a command means on the cluster that it has, which node does what, and whether the nodes are fit for it.
+
+Owns the questions to the nodes before anything starts, and after one was lost. Knows nothing of Points.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Sequence
+
+from loadgen import capacity, cluster, engine, nodes, staffing, visit
+from loadgen.config import Config, levels
+from loadgen.errors import ClusterError, ConfigError
+from loadgen.interrupt import Stop
+from loadgen.nodes import Places
+from server.variant import ServerSpec
+
+AGAIN_S_MAX = 10.0  # a node that served a Point a moment ago answers at once, or is gone
+
+
+def require_one_cluster(configs: Sequence[Config]) -> None:
+    """Refuse runs of one command that are to run in different places. Raises ConfigError."""
+    for key in ("address", "server", "clients"):
+        if len({repr(getattr(conf.cluster, key)) for conf in configs}) > 1:
+            raise ConfigError(f"cluster.{key} differs between the runs of one command; give one")
+
+
+def workers_most(configs: Sequence[Config]) -> int:
+    """For how many workers a cluster of this machine alone keeps room."""
+    able, _ = capacity.recall({socket.gethostname()})
+    return max(_most(conf, able.events_per_s if able else None) for conf in configs)
+
+
+def _most(conf: Config, events_per_s: float | None) -> int:
+    if conf.cluster.workers:
+        return conf.cluster.workers
+    streams = max((level.concurrency or conf.load.max_in_flight or 1 for level in levels(conf.load)), default=1)
+    speed = conf.engine.sim_speed if conf.engine.kind in ("auto", "sim") else 1.0
+    return staffing.most(streams, len(os.sched_getaffinity(0)), speed, events_per_s)
+
+
+def settle(configs: Sequence[Config], stop: Stop) -> tuple[list[ServerSpec], Places]:
+    """The server of each run, and the nodes for all of them; a joined cluster's nodes are visited.
+
+    Raises ConfigError and ClusterError, before anything is started.
+    """
+    gpus = [node.gpus for node in cluster.nodes()]
+    specs = [engine.server_spec(conf, engine.resolve_engine(conf, gpus)) for conf in configs]
+    ours = any(spec.engine != "external" for spec in specs)
+    places = cluster.places(configs[0].cluster, max(spec.gpus for spec in specs), ours)
+    for conf in configs:
+        nodes.require_cpus(conf.cluster.workers or 1, places)
+    if configs[0].cluster.address:
+        _visit(configs, specs, places, stop)
+    return specs, places
+
+
+def _visit(configs: Sequence[Config], specs: Sequence[ServerSpec], places: Places, stop: Stop) -> None:
+    files = sorted({name for spec in specs for name in (spec.ca_file, spec.sim_profile) if name})
+    variable = next((conf.engine.api_key_env for conf in configs if conf.engine.api_key_env), None)
+    used = list(dict.fromkeys([places.server, *places.clients]))
+    told = cluster.visit(used, files, variable, stop)
+    if silent := [node.words for node in used if node not in told]:
+        raise ClusterError(f"{', '.join(silent)}: no answer; look at Ray there (`ray status`), then run again")
+    visit.require_alike(visit.tell((), None), told.values(), variable)
+    for warning in visit.warnings(told.values()):
+        print(f"loadgen: warning: {warning}", file=sys.stderr)
+
+
+def left(places: Places, stop: Stop) -> tuple[Places, str]:
+    """The places without client nodes that answer no more, and what is to be said of those."""
+    if len(places.clients) == 1:
+        return places, ""
+    told = cluster.visit(places.clients, (), None, stop, AGAIN_S_MAX)
+    gone = [node for node in places.clients if node not in told]
+    if not gone or len(gone) == len(places.clients):
+        return places, ""
+    words = ", ".join(node.words for node in gone)
+    return places.without(gone), f"{words} answers no more: the next Points go on without"
