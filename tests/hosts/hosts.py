@@ -9,15 +9,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 ROOT = Path(__file__).parent.parent.parent
 NETWORK = "10.77.0"
 PORT = 6399
 START_S_MAX = 60.0
+TOKEN = "d3b07384d113edec49eaa6238ad5ff00" * 2
 # The first process of a host adopts its orphans and collects them; what it has set up holds for all others.
 INIT = """
 import os, signal, subprocess, sys
@@ -46,9 +48,9 @@ def missing() -> str | None:
     """Why hosts cannot be made here; None where they can."""
     if os.geteuid() != 0:
         return "namespaces need root"
-    for tool in ("ip", "unshare", "nsenter", "tc"):
+    for tool in ("ip", "unshare", "nsenter", "gcc"):
         if not shutil.which(tool):
-            return f"{tool} is missing (iproute2, util-linux)"
+            return f"{tool} is missing (iproute2, util-linux, gcc)"
     tried = subprocess.run(
         ["unshare", "--net", "--mount", "--uts", "--pid", "--time", "--fork", "true"], capture_output=True, text=True
     )
@@ -64,6 +66,7 @@ class Host:
     init: subprocess.Popen[str]
     home: Path
     cable: str
+    bridge: str
 
     @property
     def pid(self) -> int:
@@ -72,12 +75,22 @@ class Host:
 
     def words(self, *command: str) -> list[str]:
         """The command line that runs `command` on this host."""
-        return ["nsenter", "--target", str(self.pid), "--all", f"--wd={Path.cwd()}", *command]
+        return ["nsenter", "--target", str(self.pid), "--all", "--wd=/", *command]
 
     def environment(self, **more: str) -> dict[str, str]:
         """The environment of a user of this host, who is in a cluster with a token."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        return {**kept, "HOME": str(self.home), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, **more}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "XDG_"))}
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+        return {**kept, "HOME": str(self.home), "TMPDIR": "/tmp", "RAY_worker_niceness": "0", **token, **more}
+
+    def seen(self, path: str) -> Path:
+        """A path of this host as the machine sees it."""
+        return Path(f"/proc/{self.pid}/root{path}")
+
+    def processes(self, title: str) -> list[psutil.Process]:
+        """What runs on this host under a title that begins so."""
+        found = psutil.Process(self.pid).children(recursive=True)
+        return [one for one in found if " ".join(one.cmdline()).startswith(title)]
 
     def run(self, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a command on this host to its end; its error is the test's."""
@@ -96,9 +109,6 @@ class Host:
         with contextlib.suppress(OSError, IndexError):
             os.kill(self.pid, signal.SIGKILL)
         self.init.wait()
-
-
-TOKEN = "d3b07384d113edec49eaa6238ad5ff00d3b07384d113edec49eaa6238ad5ff00"
 
 
 def _ip(*words: str, space: str | None = None) -> None:
@@ -139,7 +149,7 @@ def _host(name: str, number: int, bridge: str, place: Path, hidden: str, shared:
     )
     assert init.stdout
     assert init.stdout.readline() == "up\n", f"host {name} did not come up"
-    host = Host(name, f"{NETWORK}.{number}", init, home, cable)
+    host = Host(name, f"{NETWORK}.{number}", init, home, cable, bridge)
     _ip("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", str(host.pid))
     _ip("ip", "link", "set", cable, "master", bridge, "up")
     _ip("ip", "addr", "add", f"{host.address}/24", "dev", "eth0", space=str(host.pid))
@@ -148,16 +158,39 @@ def _host(name: str, number: int, bridge: str, place: Path, hidden: str, shared:
     return host
 
 
-def cluster(hosts: Sequence[Host], labels: dict[str, str], cpus: dict[str, int]) -> None:
-    """Start Ray on the hosts, the head on the first one."""
+@contextlib.contextmanager
+def slow_cable(host: Host, round_trip_ms: float) -> Iterator[None]:
+    """All that goes to this host and comes from it takes its time, as `tc netem delay` would have it."""
+    inside, outside = f"{host.cable}i", f"{host.cable}o"
+    words = [sys.executable, str(Path(__file__).with_name("cable.py")), inside, outside, str(round_trip_ms)]
+    cable = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert cable.stdout
+        assert cable.stdout.readline() == "up\n"
+        space = str(host.pid)
+        _ip("ip", "link", "set", inside, "netns", space)
+        _ip("ip", "link", "set", outside, "master", host.bridge, "up")
+        mac = host.run("cat", "/sys/class/net/eth0/address").stdout.strip()  # others have it in their tables
+        _ip("ip", "link", "set", inside, "address", mac, space=space)
+        _ip("ip", "link", "set", host.cable, "down")
+        _ip("ip", "addr", "flush", "dev", "eth0", space=space)
+        _ip("ip", "addr", "add", f"{host.address}/24", "dev", inside, space=space)
+        _ip("ip", "link", "set", inside, "up", space=space)
+        yield
+    finally:
+        cable.kill()
+        cable.wait()
+        _ip("ip", "addr", "add", f"{host.address}/24", "dev", "eth0", space=str(host.pid))
+        _ip("ip", "link", "set", host.cable, "up")
+
+
+def cluster(hosts: Sequence[Host], server: Host, env: Mapping[str, Mapping[str, str]]) -> None:
+    """Start Ray on the hosts, the head on the first one, `server` labelled; `env` adds to a host's environment."""
     head = hosts[0]
     for host in hosts:
-        role = labels.get(host.name)
-        common = [f"--node-ip-address={host.address}", f"--num-cpus={cpus.get(host.name, 1)}", "--disable-usage-stats"]
-        common += [f"--labels=loadgen={role}"] if role else []
+        common = [f"--node-ip-address={host.address}", "--num-cpus=1", "--disable-usage-stats"]
         common += [f"--object-store-memory={100 * 1024 * 1024}"]
-        if host is head:
-            host.ray("start", "--head", f"--port={PORT}", "--include-dashboard=false", *common)
-        else:
-            host.ray("start", f"--address={head.address}:{PORT}", *common)
-    time.sleep(0)
+        common += ["--labels=loadgen=server"] if host is server else []
+        to = ["--head", f"--port={PORT}", "--include-dashboard=false"]
+        where = to if host is head else [f"--address={head.address}:{PORT}"]
+        host.ray("start", *where, *common, **env.get(host.name, {}))
