@@ -72,7 +72,7 @@ def test_what_the_server_tells_beside_its_answers(tmp_path: Path) -> None:
 
 def test_i06_more_than_the_cluster_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """More workers than CPUs, more GPUs than any node has: refused at once with both numbers, not waited for."""
-    cpus, gpus = int(ray.cluster_resources()["CPU"]), max(cluster.gpus_of_nodes())
+    cpus, gpus = int(ray.cluster_resources()["CPU"]), max(node.gpus for node in cluster.nodes())
     cases = {
         (*TINY, "cluster.workers=9000"): f"needs 9000 CPUs, the cluster has {cpus}",
         ("+variant=baseline", "engine=sglang", f"model.path={tmp_path}", f"model.tp={gpus + 8}"): (
