@@ -43,8 +43,8 @@ class Shard:
 
 
 def poll_s(workers: int) -> float:
-    """Seconds between two questions of a worker that waits for the start: of all together 2,000 a second at most."""
-    return max(POLL_S, workers / 2000)
+    """Seconds between two questions of a worker that waits for the start: of all together 500 a second at most."""
+    return max(POLL_S, workers / 500)
 
 
 def without_plan(shard: Shard) -> Shard:
