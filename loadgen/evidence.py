@@ -15,7 +15,7 @@ import numpy as np
 from loadgen.columns import columns
 from loadgen.dataset import REQUESTS_FILE, point_files, read_json, request_batches
 from loadgen.errors import ConfigError
-from loadgen.pairing import Point
+from loadgen.pairing import Point, once
 from loadgen.record import Outcome
 from loadgen.resume import newest
 from loadgen.store import LEDGER
@@ -51,8 +51,7 @@ def read(roots: Sequence[Path]) -> Evidence:
             raise ConfigError(
                 f"{root} is no folder; give folders of finished runs, such as outputs/2026-01-31/12-00-00"
             )
-    points = [_placed(path) for path in point_files(roots)]
-    points = list({point["point_id"]: point for point in reversed(points)}.values())[::-1]  # a copy counts once
+    points = once(_placed(path) for path in point_files(roots))  # a copy counts once
     ledgers = {path.resolve(): path for root in roots for path in root.rglob(LEDGER)}  # folders may lie in each other
     never = [line for path in sorted(ledgers.values()) for line in _never(path)]
     if not points and not never:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from loadgen import comparison, conclusions
+from loadgen import comparison, conclusions, pairing
 from loadgen.comparison import Contest, Times
 from loadgen.conclusions import Conclusion
 from loadgen.config import BASELINE
@@ -91,7 +91,7 @@ class History:
 
 def history(points: Iterable[Point], known: Sequence[Known], times: Times) -> History:
     """The whole record. `times` gives a Point's latencies, as `comparison.contests` takes them."""
-    found = results(once(points))
+    found = results(_ended(points))
     keys, loose = _keys([point for result in found for point in result.points])
     names = list(dict.fromkeys(keys.values()))
     # What was known with each result: a sentence of then does not miss what nobody had heard of.
@@ -100,19 +100,10 @@ def history(points: Iterable[Point], known: Sequence[Known], times: Times) -> Hi
     return History(tuple(_known(known, found)), tuple(found), sections, tuple(loose))
 
 
-def once(points: Iterable[Point]) -> list[Point]:
-    """Each Point once, by time, without those that were interrupted; of copies the one whose path comes first."""
-    kept: dict[str, Point] = {}
-    for point in sorted(points, key=lambda one: (one["root"], str(one.get("folder")))):
-        if point["verdict"]["status"] != INTERRUPTED:
-            kept.setdefault(_identity(point), point)
-    return sorted(kept.values(), key=lambda point: (when(point) or EARLIEST, _identity(point)))
-
-
-def _identity(point: Point) -> str:
-    names = ("point_id", "started_at", "variant", "workload", "block", "load")
-    told = [point.get(name) for name in names]
-    return json.dumps(told if point.get("point_id") else [*told, point["root"], point.get("reason")], sort_keys=True)
+def _ended(points: Iterable[Point]) -> list[Point]:
+    """Each Point once, by time, without those that were interrupted."""
+    kept = (point for point in pairing.once(points) if point["verdict"]["status"] != INTERRUPTED)
+    return sorted(kept, key=lambda point: (when(point) or EARLIEST, pairing.identity(point)))
 
 
 def when(point: Point) -> datetime | None:
@@ -153,7 +144,7 @@ def _keys(points: Sequence[Point]) -> tuple[dict[str, str], list[Point]]:
         if key is None and not _agreed(point).get("engine.kind"):
             key = near.get((point["root"], point.get("workload")))
         if key:
-            keys[_identity(point)] = key
+            keys[pairing.identity(point)] = key
         else:
             loose.append(point)
     return keys, loose
@@ -202,7 +193,7 @@ def _section(
     points: list[Point] = []
     contest: Contest | None = None
     for result, known in zip(found, by_then, strict=True):
-        mine = [point for point in result.points if keys.get(_identity(point)) == key]
+        mine = [point for point in result.points if keys.get(pairing.identity(point)) == key]
         points += mine
         if not mine or not any(map(counts, points)):
             continue

@@ -6,7 +6,7 @@ command that measured it, and what its variant was asked to be (`args.NAME`, `en
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,6 +145,24 @@ def _bare_name(name: str) -> str:
 
 def _bare(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def identity(point: Point) -> str:
+    """What tells a Point from all others, wherever a copy of it lies; of one that never came to be what was asked."""
+    if point.get("point_id"):
+        return str(point["point_id"])
+    told = [point.get(name) for name in ("root", "variant", "workload", "block", "load", "reason")]
+    return json.dumps(told, sort_keys=True)
+
+
+def once(points: Iterable[Point]) -> list[Point]:
+    """Each Point once, in their order; of copies the one whose place comes first."""
+    found = list(points)
+    kept: dict[str, Point] = {}
+    for point in sorted(found, key=lambda one: (str(one.get("root")), str(one.get("folder")))):
+        kept.setdefault(identity(point), point)
+    mine = {id(point) for point in kept.values()}
+    return [point for point in found if id(point) in mine]
 
 
 def newest(points: Sequence[Point], named: Mapping[str, str]) -> list[Point]:
