@@ -24,9 +24,9 @@ from hydra.plugins.sweeper import Sweeper
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from loadgen import checks, overrides, secret, store
+from loadgen import checks, claimed, overrides, secret
 from loadgen.asked import Collected, Run
-from loadgen.errors import ConfigError, Interrupted, LoadgenError
+from loadgen.errors import FULL, ConfigError, Interrupted, LoadgenError, StorageError
 
 # Hydra's own file has one key more than its schema.
 HYDRA_KEYS = {field.name for field in dataclasses.fields(HydraConf)} | {"env"}
@@ -47,14 +47,29 @@ def main(argv: list[str] | None = None) -> int:
         try:
             from loadgen import grid  # here: help and most refusals wait neither for Ray nor for what measures
 
-            return grid.run_all(collected)
+            code = grid.run_all(collected)
+            sys.stdout.flush()
+            return code
         finally:  # a dry run and a late refusal use none of the folders that Hydra made
-            store.remove_empty(collected.root, [run.folder for run in collected.runs])
+            claimed.remove_empty(collected.root, [run.folder for run in collected.runs])
     except LoadgenError as error:
         print(f"loadgen: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        return _no_room(error)
     except KeyboardInterrupt:  # before anything was started; afterwards signals are heard
         return Interrupted(signal.SIGINT).exit_code
+
+
+def _no_room(error: OSError) -> int:
+    """What is left to say where not even stdout takes what it is given; the exit code."""
+    where = error.filename or "stdout"
+    print(f"loadgen: cannot write {where}: {error.strerror}; make room; what was measured is kept", file=sys.stderr)
+    with contextlib.suppress(OSError, ValueError):  # what stdout still holds would be tried again at the exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return StorageError.exit_code
 
 
 def compose(arguments: list[str]) -> Collected:
@@ -84,7 +99,7 @@ def compose(arguments: list[str]) -> Collected:
         for composed, _ in found:
             secret.refuse_secrets(composed)
     except ConfigError:
-        store.remove_empty(swept, [folder for _, folder in found])
+        claimed.remove_empty(swept, [folder for _, folder in found])
         raise
     return Collected(tuple(runs), about.get("root", Path()), about.get("chosen", False), shell_line(arguments))
 

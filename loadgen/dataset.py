@@ -24,8 +24,8 @@ ROWS_AT_ONCE = 10_000  # of 512 events each: 100 MB
 
 
 @contextmanager
-def reported(path: Path, doing: str = "write") -> Iterator[None]:
-    """Turn an OSError into one sentence that names the file."""
+def reported(path: Path | str, doing: str = "write") -> Iterator[None]:
+    """Turn an OSError into one sentence that names the file; a place on another host is given in words."""
     try:
         yield
     except OSError as error:
@@ -61,16 +61,23 @@ def read_json(path: Path) -> Any:
         raise StorageError(f"{path} is not JSON ({error}); remove it or restore it") from error
 
 
-def read_ledger(path: Path) -> list[dict[str, Any]]:
-    """The lines of a ledger in order; a line that a kill cut off is passed over (its Point is measured again)."""
+def read_ledger(path: Path, needed: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The lines of a ledger in order; a line that a kill cut off is passed over (its Point is measured again).
+
+    Raises StorageError with its number for a whole line that lacks one of the keys `needed`: no kill leaves that.
+    """
     with reported(path, "read"):
         data = path.read_bytes()
     lines = []
-    for line in data.splitlines():
+    for number, line in enumerate(data.splitlines(), 1):
         try:
             value = orjson.loads(line)
         except orjson.JSONDecodeError:
             continue
+        missing = [name for name in needed if not isinstance(value, dict) or name not in value]
+        if missing:
+            wrong = f"{path} line {number} is not as loadgen writes it: it has no {', '.join(missing)}"
+            raise StorageError(f"{wrong}; restore the line, or take it away: its Point is measured again")
         if isinstance(value, dict):
             lines.append(value)
     return lines

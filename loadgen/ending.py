@@ -6,16 +6,17 @@ Owns when a comparison is made at the end of a command; what it says is `compare
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadgen import report, resume
+from loadgen import report
 from loadgen.compared import compare, text
 from loadgen.config import BASELINE, Config, levels
 from loadgen.errors import LoadgenError
+from loadgen.ledger import Ledger
 
 
-def tell(configs: Sequence[Config], root: Path, command: str, interrupted: bool) -> None:
-    """Print it all to stdout; `command` is what was typed."""
-    lines = resume.newest(root)
-    if told := report.ending(resume.points(root), lines):
+def tell(configs: Sequence[Config], ledger: Ledger, command: str, interrupted: bool) -> None:
+    """Print it all to stdout, also what could not be written; `command` is what was typed."""
+    root, lines = ledger.root, ledger.lines()
+    if told := report.ending(ledger.measured(), lines):
         print(told)
     names = {config.variant.name for config in configs}
     if BASELINE in names and len(names) > 1:

@@ -70,6 +70,7 @@ class Interrupted(LoadgenError):
 
 
 INVALID_POINTS = 6
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of an OSError: there is no room
 SIGNALLED = (130, 143)
 # Several reasons at once: the one that explains most of the others comes first.
 PRECEDENCE = (130, 143, 1, 2, 5, 4, 3, 6, 0)

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from loadgen import (
     audit,
+    claimed,
     cluster,
     drift,
     dry,
@@ -30,22 +31,15 @@ from loadgen import (
     report,
     resume,
     searching,
-    store,
     verdict,
+    volume,
 )
 from loadgen.asked import Collected, Run
 from loadgen.config import Config, Level
-from loadgen.errors import (
-    Bug,
-    ClusterError,
-    ConfigError,
-    Interrupted,
-    LoadgenError,
-    ServerError,
-    StorageError,
-)
+from loadgen.errors import Bug, ClusterError, ConfigError, Interrupted, ServerError, StorageError
 from loadgen.forecast import Ahead, Part
 from loadgen.interrupt import Stop, signals
+from loadgen.ledger import Ledger
 from loadgen.margin import in_words, set_in
 from loadgen.nodes import Places
 from loadgen.plan import Prompt
@@ -89,9 +83,11 @@ def run_all(collected: Collected) -> int:
         signals() as stop,
     ):
         specs, places = placing.settle([run.config for run in runs], stop)
-        root = older or _fresh(collected, asked)
+        root = older or claimed.claim(collected.root, collected.chosen)
         runs = [dataclasses.replace(run, folder=root / run.folder.relative_to(collected.root)) for run in runs]
-        return measure(runs, specs, asks, places, root, stop, collected.command, results)
+        with claimed.held(root):
+            resume.begin(root, asked, collected.command)
+            return measure(runs, specs, asks, places, root, stop, collected.command, results)
 
 
 def _older(collected: Collected, asked: list[dict[str, Any]]) -> Path | None:
@@ -99,15 +95,8 @@ def _older(collected: Collected, asked: list[dict[str, Any]]) -> Path | None:
     if all(run.config.resume for run in collected.runs):
         return resume.find(collected.root, collected.chosen, asked)
     if collected.chosen:
-        store.refuse_taken(collected.root)
+        claimed.refuse_taken(collected.root)
     return None
-
-
-def _fresh(collected: Collected, asked: list[dict[str, Any]]) -> Path:
-    """A folder of this command's own."""
-    root = store.claim(collected.root, collected.chosen)
-    resume.remember(root, asked, collected.command)
-    return root
 
 
 def order(runs: Sequence[Run]) -> list[Run]:
@@ -149,11 +138,13 @@ def measure(
     Returns the exit code.
     """
     configs = [run.config for run in runs]
-    grid = Grid(root, stop, resume.done(root), Servers(stop, places))
+    grid = Grid(Ledger(root, resume.done(root)), stop, Servers(stop, places))
     grid.ahead = grid.look_ahead(runs, specs)
     left = [part.ladder for part in grid.ahead.parts]
     estimate_s = forecast.together_s(left)
-    grid.servers.before_first = preflight.before_first(configs, specs, estimate_s, stop)
+    grid.servers.before_first = preflight.before_first(
+        configs, specs, estimate_s, stop, root, volume.together(configs, left)
+    )
     with Progress(runs[0].config.output.quiet) as progress:
         search = searching.Search(runs, root, order, progress)
         if len({places.server, *places.clients}) > 1:
@@ -168,28 +159,28 @@ def measure(
         except (Interrupted, StorageError) as error:
             grid.codes.append(error.exit_code)
             if isinstance(error, StorageError):
+                if stop.signum is not None:  # the signal is why the Point ended, also where it could not be kept
+                    grid.codes.append(Interrupted(stop.signum).exit_code)
                 progress.warn(f"loadgen: {error}; what was written before stands")
         finally:
             grid.servers.end(progress)
     if runs[0].config.audit:
         grid.codes.append(audit.at_end(root, results))
     with contextlib.redirect_stdout(results):  # its width and colours are those that count
-        ending.tell(configs, root, command, interrupted=any(code in errors.SIGNALLED for code in grid.codes))
+        ending.tell(configs, grid.ledger, command, interrupted=any(code in errors.SIGNALLED for code in grid.codes))
         if told := search.ending():
             print(told)
-    return errors.worst([*grid.codes, *grid.ended.values(), *grid.servers.codes])
+    return errors.worst([*grid.codes, *grid.ledger.codes.values(), *grid.servers.codes])
 
 
 @dataclass
 class Grid:
-    """A command under way: its servers, what was VALID before, the exit codes collected."""
+    """A command under way: its ledger, its servers, the exit codes collected beside those of its Points."""
 
-    root: Path
+    ledger: Ledger
     stop: Stop
-    valid: set[resume.Key]
     servers: Servers
     codes: list[int] = field(default_factory=list)
-    ended: dict[resume.Key, int] = field(default_factory=dict)  # each Point's code, the last time it was measured
     ahead: Ahead = field(default_factory=lambda: Ahead(()))
 
     def look_ahead(self, runs: Sequence[Run], specs: Sequence[ServerSpec]) -> Ahead:
@@ -198,7 +189,7 @@ class Grid:
         last: Any = None
         for run, spec in zip(runs, specs, strict=True):
             ladder = forecast.ladder(run.config, spec)
-            ladder.levels = self._unmeasured(run, ladder.levels)
+            ladder.levels = self.ledger.unmeasured(run, ladder.levels)
             server = (spec, run.config.block, run.repeat)
             parts.append(Part((run.config.variant.name, repr(run.config.workload)), ladder, server != last))
             last = server if ladder.levels else last
@@ -208,39 +199,42 @@ class Grid:
         self, place: int, run: Run, spec: ServerSpec, asking: prompts.Asking, progress: Progress, asked: Sequence[Level]
     ) -> None:
         """A run at these levels. A server that does not start fails them all; one that dies fails one."""
-        left = self._unmeasured(run, asked)
+        left = self.ledger.unmeasured(run, asked)
         ladder = dataclasses.replace(self.ahead.ladder(place), levels=left)
         for number, level in enumerate(left):
             self.stop.check()
             try:
+                claimed.make(run.folder)
                 launched = self.servers.serve(spec, run, progress)
             except Interrupted as interrupted:
-                judged = verdict.interrupted(interrupted.signum)
-                self._ledger(run, level, judged.exit_code, verdict.as_json(judged))
+                self.ledger.interrupted(run, level, verdict.interrupted(interrupted.signum))
                 raise
             except (ServerError, ClusterError, ConfigError, Bug) as error:
                 progress.warn(f"{run.config.variant.name}: {error}{set_in(getattr(error, 'log_tail', ''))}")
                 for unmeasured in left[number:]:
-                    self._fail(run, unmeasured, error)
+                    self.ledger.fail(run, unmeasured, error)
                 return
+            except StorageError as error:
+                self._full(run, level, error)
             ladder.measured, ladder.after_s = launched.measured, self.ahead.after_s(place)
             try:
                 done, code = point.measure(launched, run.config, level, run.folder, asking, ladder, progress, self.stop)
             except ClusterError as error:
                 progress.warn(f"FAILED at {level.words}: {error}")
-                self._fail(run, level, error)
+                self.ledger.fail(run, level, error)
                 self.servers.end(progress)
                 continue
             except StorageError as error:
-                with contextlib.suppress(StorageError):  # the ledger may lie on the same full disk
-                    self._fail(run, level, error)
-                raise
+                self._full(run, level, error)
             self.ahead.remember(place, launched.measured)
             self._keep(run, level, done, code, progress)
             self.stop.check()
 
-    def _unmeasured(self, run: Run, asked: Sequence[Level]) -> list[Level]:
-        return [level for level in asked if resume.key_of(self._line(run, level)) not in self.valid]
+    def _full(self, run: Run, level: Level, error: StorageError) -> NoReturn:
+        """End the command: the disk takes nothing, of this Point not even a part."""
+        with contextlib.suppress(StorageError):  # the ledger may lie on the same full disk; its line is printed
+            self.ledger.fail(run, level, error)
+        raise error
 
     def _keep(self, run: Run, level: Level, done: dict[str, Any], code: int, progress: Progress) -> None:
         judged = done["verdict"]
@@ -248,53 +242,12 @@ class Grid:
             advice = f"; {reason['advice']}" if judged["status"] == verdict.FAILED else ""
             tail = set_in(reason.get("log_tail", ""))
             progress.line(f"{judged['status']} at {level.words}: {in_words(reason)}{advice}{tail}")
-        self._ledger(run, level, code, judged, done["point_id"], (done["summary"] or {}).get("output_tokens_per_s"))
+        self.ledger.keep(run, level, done, code)
+        if code == StorageError.exit_code:  # the next Point would find no room either
+            raise StorageError(f"results of {level.words} could not be written, and no other Point is begun")
         # Whatever state the server is in, the next Point starts with a fresh one.
         if judged["status"] == verdict.FAILED and code == ServerError.exit_code:
             self.servers.lost(progress)
         elif judged["status"] == verdict.FAILED:
             self.servers.end(progress)
             self.servers.look_around(progress)
-
-    def _fail(self, run: Run, level: Level, error: LoadgenError) -> None:
-        """A Point that could not even be begun: a ledger line and no folder."""
-        rule = {2: "configuration", 3: "server", 4: "cluster", 5: "storage"}.get(error.exit_code, "bug")
-        tail = getattr(error, "log_tail", "")
-        judged = {"status": verdict.FAILED, "reasons": [{"rule": rule, "measured": str(error), "log_tail": tail}]}
-        self._ledger(run, level, error.exit_code, judged)
-
-    def _line(self, run: Run, level: Level) -> dict[str, Any]:
-        """What identifies a Point in the ledger."""
-        return {
-            "folder": str(run.folder.relative_to(self.root)),
-            "study": run.config.study,
-            "variant": run.config.variant.name,
-            "workload": run.config.workload.name,
-            "block": run.config.block,
-            "repeat": run.repeat,
-            "concurrency": level.concurrency,
-            "rate": level.rate,
-        }
-
-    def _ledger(
-        self,
-        run: Run,
-        level: Level,
-        code: int,
-        judged: dict[str, Any],
-        point_id: str | None = None,
-        output_tokens_per_s: float | None = None,
-    ) -> None:
-        """One line for each Point, on disk before the next one begins."""
-        line = {
-            **self._line(run, level),
-            "point_id": point_id,
-            "status": judged["status"],
-            "reason": "; ".join(map(in_words, judged["reasons"])) or None,
-            "advice": "; ".join(filter(None, (reason.get("advice") for reason in judged["reasons"]))) or None,
-            "log_tail": "\n".join(filter(None, (reason.get("log_tail") for reason in judged["reasons"]))) or None,
-            "exit_code": code,
-            "output_tokens_per_s": output_tokens_per_s,
-        }
-        self.ended[resume.key_of(line)] = code
-        store.append_line(self.root / store.LEDGER, line)

@@ -54,6 +54,7 @@ SHOWN_AS = {
     "server_died": "server died:",
     "server_hung": "server hung:",
     "worker_lost": "worker lost:",
+    "storage": "storage:",
 }
 
 

@@ -3,6 +3,7 @@
 Whole or not at all: what a Point's folder holds counts only with its point.json, which is written last.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ from loadgen.clocks import Start
 from loadgen.columns import columns
 from loadgen.config import Config, Level
 from loadgen.crew import hire
-from loadgen.errors import ClusterError
+from loadgen.errors import ClusterError, StorageError
 from loadgen.facts import gather
 from loadgen.forecast import Ladder
 from loadgen.interrupt import Stop
@@ -39,6 +40,8 @@ from loadgen.progress import Progress
 from loadgen.verdict import Verdict
 from loadgen.watch import Watch, hang_after_s, lost, observe
 from loadgen.window import Measured, Window
+
+ROOM = "go on with resume=true when there is room; its rows are in its folder's streams"
 
 
 def measure(
@@ -73,15 +76,23 @@ def measure(
     finally:
         crew.dismiss()
         mark.unlink(missing_ok=True)
-    for one in watch.returned.values():
-        if "left" in one:
-            store.keep(place, one["worker"], one["left"])
+    _keep_what_is_left(watch, place)
     point, code = _conclude(cell, watch)
-    if conf.engine.profile and point["summary"]:
+    if conf.engine.profile and point["summary"] and point["verdict"]["status"] != verdict.FAILED:
         # The Point is whole and on the disk: whatever becomes of the profile, it stands.
         point["summary"]["profile"] = stretch.profile(cell, found, progress, stop)
-        store.write_json(place / store.POINT, point)
+        try:
+            store.write_json(place / store.POINT, point)
+        except StorageError as error:
+            progress.warn(f"the profile is not kept: {error}")
     return point, code
+
+
+def _keep_what_is_left(watch: Watch, place: Path) -> None:
+    """The last rows of workers that have not this disk; where it does not take them the Point is not whole."""
+    for one in watch.returned.values():
+        if "left" in one and (trouble := store.kept(place, one["worker"], one["left"])):
+            watch.failed = watch.failed or verdict.failed("storage", trouble, None, ROOM, StorageError.exit_code)
 
 
 def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping[str, Any]], None]:
@@ -121,13 +132,31 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
         rows = store.mark_server_gone(rows, watch.died_ns)
     health = [{**cell.identity, **row} for row in watch.health]
     try:
-        launch.collect(cell.launched)
+        with contextlib.suppress(StorageError):  # kept in memory, and written with the next ones or told at the end
+            launch.collect(cell.launched)
         judged, numbers = (watch.failed, None) if watch.failed else _whole(cell, watch, columns(rows), health)
     except ClusterError as error:
         judged, numbers = watch.failed or lost(error), None
     point = _content(cell, watch, judged, numbers)
-    store.commit_point(cell.folder, rows, health, point)
+    try:
+        store.commit_point(cell.folder, rows, health, point)
+    except StorageError as error:
+        return _unkept(cell, point, judged, error)
     return point, judged.exit_code
+
+
+def _unkept(cell: Cell, point: dict[str, Any], judged: Verdict, error: StorageError) -> tuple[dict[str, Any], int]:
+    """The Point FAILED, with its numbers and without tables: the disk did not take them."""
+    if judged.exit_code != error.exit_code:
+        judged = verdict.failed("storage", str(error), None, ROOM, error.exit_code)
+    failed = {
+        **point,
+        "verdict": verdict.as_json(judged),
+        "files": {**point["files"], "requests": None, "health": None},
+    }
+    with contextlib.suppress(StorageError):  # then its numbers are printed, and stand nowhere else
+        store.commit_failed(cell.folder, failed)
+    return failed, judged.exit_code
 
 
 def _whole(
@@ -161,7 +190,7 @@ def _judge(
     """The verdict and the numbers of a Point that ran to its end. A server of ours proves itself once more."""
     launched, span = cell.launched, board["window"]
     found = proven.again(launched, cell.level.concurrency or 1)  # in open loop requests may queue
-    able, note = capacity.least(launched.places.capacities, hosts)
+    able, note = capacity.recall(hosts)
     facts = gather(
         cols,
         health,

@@ -4,8 +4,10 @@ What is looked at is server.preflight's. Prints to stderr; writes no file.
 """
 
 import functools
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -13,26 +15,41 @@ from rich.text import Text
 
 from loadgen import cluster, report
 from loadgen.config import Config, levels
-from loadgen.errors import Refused
+from loadgen.errors import Refused, StorageError
 from loadgen.interrupt import Stop
 from loadgen.progress import Progress
+from loadgen.volume import Volume
 from loadgen.words import clean, duration
+from server.preflight import GIB
 from server.variant import ServerSpec
 
 LOOK_S_MAX = 120.0  # an interpreter in a container tells its version within a minute
+ROOM = 2  # times what is estimated
+ROOM_BYTES_MIN = 64 * 2**20  # below, not even a small run's files are written
 COLOURS = {"ok": "green", "warn": "yellow", "refused": "red"}
 
 Row = Mapping[str, Any]
 Look = Callable[[cluster.Server, Progress], None]
 
 
-def before_first(configs: Sequence[Config], specs: Sequence[ServerSpec], estimate_s: float | None, stop: Stop) -> Look:
-    """What to do with the first server's actor before it starts anything; raises Refused."""
+def before_first(
+    configs: Sequence[Config],
+    specs: Sequence[ServerSpec],
+    estimate_s: float | None,
+    stop: Stop,
+    root: Path,
+    volume: Volume,
+) -> Look:
+    """What to do with the first server's actor before it starts anything; raises Refused.
+
+    Results go to `root`, on a disk of this machine; `volume` is what they will be.
+    """
     different: list[ServerSpec] = []  # specs hold dictionaries, so no set can
     for spec in specs:
         if spec not in different:
             different.append(spec)
-    return functools.partial(_look, different, *in_flight(configs), estimate_s, stop)
+    disk = functools.partial(room_for, root, volume)
+    return functools.partial(_look, different, *in_flight(configs), estimate_s, stop, disk)
 
 
 def in_flight(configs: Sequence[Config]) -> tuple[int | None, int | None]:
@@ -52,16 +69,41 @@ def _look(
     per_worker: int | None,
     estimate_s: float | None,
     stop: Stop,
+    disk: Callable[[], Row],
     server: cluster.Server,
     progress: Progress,
 ) -> None:
-    rows = server.ask("preflight", specs, most, per_worker, stop=stop, wait_s_max=LOOK_S_MAX)
+    rows = [*server.ask("preflight", specs, most, per_worker, stop=stop, wait_s_max=LOOK_S_MAX), disk()]
     if estimate_s is not None:
         told = f"about {duration(estimate_s)} beside the starts"
         rows = [*rows, {"check": "time of all levels", "found": told, "needed": "", "state": "ok", "advice": ""}]
     progress.line(report.rendered(table(rows), sys.stderr))
     if refused := [row for row in rows if row["state"] == "refused"]:
         raise Refused("; ".join(map(_sentence, refused)), refused[0]["exit"])
+
+
+def room_for(root: Path, volume: Volume) -> Row:
+    """What is free where results go against twice what they will take: a guess, beside others who write there."""
+    free, wanted = shutil.disk_usage(root).free, max(ROOM * volume.size, ROOM_BYTES_MIN)
+    enough = free >= wanted
+    about = f"{volume.requests} requests, {volume.tokens} tokens: {room(volume.size)}" if volume.requests else "little"
+    advice = (
+        "make room, choose another folder with hydra.run.dir=... (hydra.sweep.dir=... under -m), or ask for less: "
+        "levels, load.requests, load.window_s"
+    )
+    return {
+        "check": "disk for results",
+        "found": f"{room(free)} free",
+        "needed": f"{room(wanted)} ({ROOM} times an estimate of {about})" if wanted > ROOM_BYTES_MIN else room(wanted),
+        "state": "ok" if enough else "refused",
+        "advice": "" if enough else advice,
+        "exit": 0 if enough else StorageError.exit_code,
+    }
+
+
+def room(size: float) -> str:
+    """Bytes as text, fine enough to be held against twice as many."""
+    return f"{size / GIB:.0f} GiB" if size >= 10 * GIB else f"{size / 2**20:.0f} MiB"
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -2,17 +2,19 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadgen import store
+from loadgen import claimed, store
 from loadgen.config import Config, as_dict
 from loadgen.dataset import point_files, read_json, read_ledger
 from loadgen.errors import ConfigError
 from loadgen.verdict import VALID
 
 RUNS = "runs.json"  # what a folder was asked, beside its ledger
+LINE_HAS = ("folder", "variant", "block", "concurrency")  # what identifies a Point
+GOES_ON = (*LINE_HAS, "status", "point_id")  # what it takes to go on
 
 Key = tuple[str, str, int, int | None, float | None, bool]
 
@@ -45,11 +47,22 @@ def remember(root: Path, asked: list[dict[str, Any]], command: str) -> None:
     store.write_json(root / RUNS, {"command": command, "runs": asked})
 
 
+def begin(root: Path, asked: list[dict[str, Any]], command: str) -> None:
+    """Make the folder say what is asked of it; in one that does, clear and settle what a kill left."""
+    if not (root / RUNS).exists():
+        remember(root, asked, command)
+        return
+    claimed.sweep(root)
+    settle(root)
+
+
 def find(root: Path, chosen: bool, asked: list[dict[str, Any]]) -> Path:
     """The folder to go on in: `root` where the user chose it, else the newest beside it with the same question.
 
-    Raises ConfigError where there is none.
+    A chosen one that a kill left before anything was asked there will do. Raises ConfigError where there is none.
     """
+    if chosen and _nothing_asked(root):
+        return root
     places = [root / RUNS] if chosen else sorted(root.parent.parent.glob(f"*/*/{RUNS}"), reverse=True)
     for place in places:
         if place.is_file() and read_json(place)["runs"] == asked:
@@ -60,9 +73,43 @@ def find(root: Path, chosen: bool, asked: list[dict[str, Any]]) -> Path:
     )
 
 
+def _nothing_asked(root: Path) -> bool:
+    ledger = root / store.LEDGER
+    return ledger.is_file() and ledger.stat().st_size == 0 and not (root / RUNS).exists()
+
+
 def done(root: Path) -> set[Key]:
-    """The Points that are VALID, by what identifies them in the ledger."""
-    return {key_of(line) for line in newest(root) if line["status"] == VALID}
+    """The Points that are VALID and still there, by what identifies them in the ledger."""
+    there = {point["point_id"] for point in _points_below(root)}
+    return {key_of(line) for line in newest(root, GOES_ON) if line["status"] == VALID and line["point_id"] in there}
+
+
+def settle(root: Path) -> None:
+    """Write the ledger's line of each VALID Point that a kill committed without one: it is measured, not missing."""
+    told = {line.get("point_id") for line in newest(root)}
+    for point in _points_below(root):
+        if point["verdict"]["status"] == VALID and point["point_id"] not in told:
+            store.append_line(root / store.LEDGER, _line_of(point, root))
+
+
+def _line_of(point: dict[str, Any], root: Path) -> dict[str, Any]:
+    load = point["load"]
+    return {
+        "folder": str(Path(point["folder"]).parent.relative_to(root)),
+        **{name: point.get(name) for name in ("study", "variant", "workload", "block", "repeat")},
+        "concurrency": load.get("concurrency"),
+        "rate": None if load.get("trace") else load.get("rate"),
+        "point_id": point["point_id"],
+        "status": VALID,
+        "exit_code": 0,
+        "output_tokens_per_s": point["summary"]["output_tokens_per_s"],
+    }
+
+
+def _points_below(root: Path) -> list[dict[str, Any]]:
+    """point.json of every whole Point of this command, with its folder."""
+    mine = (path for path in point_files(root) if claimed.belongs(path, root))
+    return [{**read_json(path), "folder": str(path.parent)} for path in mine]
 
 
 def key_of(line: dict[str, Any]) -> Key:
@@ -71,13 +118,20 @@ def key_of(line: dict[str, Any]) -> Key:
     return (line["folder"], line["variant"], line["block"], *level, bool(line.get("repeat")))
 
 
-def newest(root: Path) -> list[dict[str, Any]]:
-    """The ledger with one line for each Point, its last one, in the order of first measurement."""
-    lines = read_ledger(root / store.LEDGER)
+def newest(root: Path, needed: Sequence[str] = LINE_HAS) -> list[dict[str, Any]]:
+    """The ledger with one line for each Point, its last one, in the order of first measurement.
+
+    Raises StorageError for a line that lacks one of the keys `needed`.
+    """
+    return last_of(read_ledger(root / store.LEDGER, needed))
+
+
+def last_of(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of lines in order of time the last one of each Point."""
     return list({key_of(line): line for line in lines}.values())
 
 
 def points(root: Path) -> list[dict[str, Any]]:
     """point.json of the Points that `newest` names, in its order."""
     found = {point["point_id"]: point for point in map(read_json, point_files(root))}
-    return [found[line["point_id"]] for line in newest(root) if line["point_id"] in found]
+    return [found[line["point_id"]] for line in newest(root) if line.get("point_id") in found]

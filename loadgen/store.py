@@ -5,9 +5,9 @@ nothing of what the numbers mean. Unfinished files begin with `_` or `.`, names 
 """
 
 import os
-import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 
 from loadgen.columns import columns, fitted, table
 from loadgen.dataset import HEALTH_FILE, POINT, REQUESTS_FILE, read_rows, reported
-from loadgen.errors import ConfigError, StorageError
+from loadgen.errors import StorageError
 from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column, Outcome
 from loadgen.rowstream import Parcel, batches, opening, to_json, without_texts
 from loadgen.series import in_window
 
 LEDGER = "ledger.jsonl"
 TEXTS = "text.jsonl"  # answers, kept only when asked
-DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+RESERVE = ".reserve"  # room for the last words of a command whose disk is full
 STREAMS = "_*.arrows"
 STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of an Arrow IPC stream
 # How a request ends whose server dies under it; a connection refused afterwards stays `connect`.
@@ -42,7 +42,7 @@ FOLDER_TRIES_MAX = 1000  # runs begun in the same second; more means that someth
 FOLDER_NAME_CHARS_MAX = 100  # file systems stop at 255 bytes
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Force a file, or a folder's list of names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -59,9 +59,9 @@ def _replacing(path: Path) -> Iterator[Path]:
         with reported(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
-            _sync(temporary)
+            sync(temporary)
             os.replace(temporary, path)
-            _sync(path.parent)
+            sync(path.parent)
     except BaseException:
         with suppress(OSError):  # the first error is the one to tell
             temporary.unlink()
@@ -80,14 +80,15 @@ class RowWriter:
 
     def __init__(self, path: Path, columns: Sequence[Column] = IDENTITY + REQUEST) -> None:
         self.path, self.columns = path, columns
-        with reported(path):
+        self._where = f"{path} on {socket.gethostname()}"  # a worker's disk may be another than the driver's
+        with reported(self._where):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
             _write_all(self._descriptor, opening(columns))
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write the rows as one batch. Raises StorageError when the disk does not take them."""
-        with reported(self.path):
+        with reported(self._where):
             for batch in batches(rows, self.columns):
                 _write_all(self._descriptor, batch)
 
@@ -102,7 +103,7 @@ class RowWriter:
         """End the stream; harmless when repeated."""
         if self._descriptor < 0:
             return
-        with reported(self.path):
+        with reported(self._where):
             try:
                 _write_all(self._descriptor, STREAM_END)
             finally:
@@ -189,9 +190,31 @@ def commit_point(
     write_parquet(folder / REQUESTS_FILE, judged, REQUESTS)
     write_parquet(folder / HEALTH_FILE, health, HEALTH)
     write_json(folder / POINT, point)
-    with reported(folder, "clean"):
+    with suppress(OSError):  # the Point is whole; what stays of them goes when the folder is gone on with
         for stream in folder.glob(STREAMS):
             stream.unlink()
+
+
+def commit_failed(folder: Path, point: Mapping[str, Any]) -> None:
+    """A Point whose tables the disk did not take: `point.json` alone, in the room that was kept for it.
+
+    A table that was written already says of its rows what is not true any more; all rows are in the workers' streams.
+    """
+    with reported(folder, "clean"):
+        for name in (REQUESTS_FILE, HEALTH_FILE):
+            (folder / name).unlink(missing_ok=True)
+    release(folder)
+    write_json(folder / POINT, point)
+
+
+def release(folder: Path) -> bool:
+    """Give back the room that the command to which `folder` belongs kept for its last words; whether there was any."""
+    root = next((place for place in (folder, *folder.parents) if (place / LEDGER).is_file()), folder)
+    try:
+        (root / RESERVE).unlink()
+    except OSError:
+        return False
+    return True
 
 
 def write_parquet(path: Path, rows: pa.Table | Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
@@ -213,7 +236,16 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def append_line(path: Path, value: Any) -> None:
-    """Add one line of JSON to a ledger and force it to the disk."""
+    """Add one line of JSON to a ledger and force it to the disk; on a full one it takes the room kept for it."""
+    try:
+        _append_line(path, value)
+    except StorageError:
+        if not release(path.parent):
+            raise
+        _append_line(path, value)
+
+
+def _append_line(path: Path, value: Any) -> None:
     with reported(path):
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
         try:
@@ -224,34 +256,6 @@ def append_line(path: Path, value: Any) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def claim(folder: Path, chosen_by_user: bool = False) -> Path:
-    """Make a results folder ours by creating its ledger; two runs never get the same one.
-
-    A folder of our own choosing that is taken becomes `<folder>-2`, `-3`, ...; one chosen by the user is a ConfigError.
-    """
-    for number in range(1, 2 if chosen_by_user else FOLDER_TRIES_MAX):
-        candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
-        with reported(candidate):
-            candidate.mkdir(parents=True, exist_ok=True)
-            try:
-                os.close(os.open(candidate / LEDGER, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-            except FileExistsError:
-                continue
-            _sync(candidate)
-        return candidate
-    raise _taken(folder)
-
-
-def refuse_taken(folder: Path) -> None:
-    """Raise ConfigError where a run has already claimed `folder`."""
-    if (folder / LEDGER).exists():
-        raise _taken(folder)
-
-
-def _taken(folder: Path) -> ConfigError:
-    return ConfigError(f"{folder} already holds results; choose another folder, or resume=true to go on in it")
 
 
 def new_folder(parent: Path, name: str) -> Path:
@@ -265,19 +269,9 @@ def new_folder(parent: Path, name: str) -> Path:
                 folder.mkdir()
             except FileExistsError:
                 continue
-            _sync(parent)
+            sync(parent)
         return folder
     raise StorageError(f"{parent} holds {FOLDER_TRIES_MAX} folders called {plain}; choose another output folder")
-
-
-def remove_empty(root: Path | None, folders: Iterable[Path]) -> None:
-    """Take away the folders that were made for runs that never began, and the day's folder; only empty ones."""
-    candidates = [*folders, *([root] if root else [])]
-    if root and DAY.fullmatch(root.parent.name):
-        candidates.append(root.parent)
-    for folder in candidates:
-        with suppress(OSError):  # not empty, or never made
-            folder.rmdir()
 
 
 def folder_name(text: str) -> str:

@@ -157,6 +157,9 @@ def _ended_by(board: Mapping[str, Any], lost: Mapping[int, LoadgenError], since_
         return verdict.failed("storage", board["storage"], None, advice, StorageError.exit_code)
     code, started = ClusterError.exit_code, board["start_utc_ns"] is not None
     for number, error in lost.items():
+        if isinstance(error, StorageError):  # it names file and host
+            advice = "rows that were written before are kept; go on with resume=true when there is room"
+            return verdict.failed("storage", f"worker {number}: {error}", None, advice, error.exit_code)
         advice = "its rows are kept; look at the node's memory and disk, then run again"
         return verdict.failed("worker_lost", f"worker {number}: {error}", None, advice, error.exit_code)
     for number, silent_s in board["silent_s"].items():

@@ -22,8 +22,8 @@ OK, WARN, REFUSED = "ok", "warn", "refused"
 CONFIGURATION, MACHINE, STORAGE = 2, 3, 5  # exit codes
 
 GIB = 2**30
-DISK_BYTES_MIN = 64 * 2**20  # below, not even a small run's files are written
-DISK_BYTES_WANTED = GIB
+LOG_BYTES_MIN = 8 * 2**20  # of a server's log; the results may lie on the disk of another machine
+LOG_BYTES_WANTED = GIB
 SHM = "/dev/shm"  # noqa: S108
 SHM_BYTES_WANTED = GIB  # NCCL and the engines' own processes talk through it
 DESCRIPTORS_SPARE = 64  # what a worker, or a server, opens beside its connections
@@ -232,10 +232,11 @@ def _shared_memory(specs: Sequence[ServerSpec], _place: Place) -> Iterator[Row]:
 def _disk(_specs: Sequence[ServerSpec], place: Place) -> Iterator[Row]:
     free = shutil.disk_usage(_existing(place.folder)).free
     advice = "make room, or choose another folder with hydra.run.dir=... (hydra.sweep.dir=... under -m)"
-    if free < DISK_BYTES_MIN:
-        yield Row("disk for results", f"{gib(free)} free", gib(DISK_BYTES_MIN), REFUSED, advice, STORAGE)
+    check = "disk for the server's log"
+    if free < LOG_BYTES_MIN:
+        yield Row(check, f"{gib(free)} free", gib(LOG_BYTES_MIN), REFUSED, advice, STORAGE)
     else:
-        yield _wanted("disk for results", free, DISK_BYTES_WANTED, advice)
+        yield _wanted(check, free, LOG_BYTES_WANTED, advice)
 
 
 def _existing(folder: Path) -> Path:

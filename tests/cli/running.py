@@ -150,6 +150,11 @@ def below_us() -> dict[int, str]:
     return living
 
 
+def servers() -> list[str]:
+    """Guards and simulators of ours that live."""
+    return [title for title in below_us().values() if "guard.py" in title or "sim" in title or "sglang" in title]
+
+
 def _reap(pid: int) -> None:
     """Collect an adopted child; one of subprocess's own must be left to it."""
     own = [run.process.pid for run in STARTED]

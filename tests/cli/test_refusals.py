@@ -1,10 +1,11 @@
 """What cannot be meant is refused: exit 2, one sentence, nothing left."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running import TINY, Ended, below_us
+from running import TINY, Ended, Run, below_us
 
 from loadgen.__main__ import main
 
@@ -124,6 +125,17 @@ def test_questions_start_and_leave_nothing(
     assert told.out.strip()
     assert told.err == ""
     assert files_below(tmp_path) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_r05_results_that_stdout_does_not_take(start: Callable[..., Run]) -> None:
+    """A disk that became full under `> FILE` is storage, exit 5 in one sentence, and not the interpreter's own end."""
+    full = ("sh", "-c", 'exec "$0" -m loadgen "$@" > /dev/full', sys.executable)
+    ended = start(BASELINE, "launch.dry_run=true", program=full).end()
+    assert ended.code == 5
+    assert ended.err == (
+        "loadgen: cannot write stdout: No space left on device; make room; what was measured is kept\n"
+    )
 
 
 def test_a_grid_warns_once(capsys: pytest.CaptureFixture[str]) -> None:

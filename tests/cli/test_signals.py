@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
-from running import ENDLESS, TINY, Ended, Run, below_us, eventually, faulty_python
+from running import ENDLESS, TINY, Ended, Run, below_us, eventually, faulty_python, servers
 
 from loadgen import footprint
 from loadgen.dataset import read_rows
@@ -31,11 +31,6 @@ def await_rows(run: Run) -> None:
     run.await_line("· window ·")
     stream = run.await_found("**/_requests_*.arrows")
     eventually(lambda: "ok" in read_rows(stream)["outcome"].to_pylist(), START_S_MAX, "a row")
-
-
-def servers() -> list[str]:
-    """Guards and simulators of ours that live."""
-    return [title for title in below_us().values() if "guard.py" in title or "sim" in title or "sglang" in title]
 
 
 def test_l01_r6_r7_while_ray_starts(start: Callable[..., Run], tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The end of a command: a comparison where there is one to make, else in one line why not; never another exit code."""
 
+import resource
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,10 @@ from test_compare import write
 from test_config import made
 
 from loadgen import ending, store
+from loadgen.asked import Run
+from loadgen.config import Level
+from loadgen.errors import StorageError
+from loadgen.ledger import Ledger
 
 BOTH = [made("+variant=baseline", "load.concurrency=2"), made("+variant=eagle_topk1_v2", "load.concurrency=2")]
 
@@ -32,7 +38,7 @@ def told(root: Path, capsys: pytest.CaptureFixture[str], configs: object = BOTH,
     root.mkdir(exist_ok=True)
     for name in ("baseline", "eagle_topk1_v2"):
         store.append_line(root / store.LEDGER, line(name))
-    ending.tell(configs, root, "python -m loadgen -m x", interrupted)  # type: ignore[arg-type]
+    ending.tell(configs, Ledger(root, set()), "python -m loadgen -m x", interrupted)  # type: ignore[arg-type]
     return capsys.readouterr().out
 
 
@@ -77,3 +83,25 @@ def test_nothing_is_compared_without_a_pair_or_after_a_signal(
     assert "compari" not in told(tmp_path / "one", capsys, BOTH[1:])
     root = tmp_path / "two"
     assert f"python -m loadgen.compare {root}\n" in told(root, capsys, interrupted=True)
+
+
+def test_r05_what_the_disk_did_not_take_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A Point whose files and line could not be written stands in the tables, and its code in the ledger's codes."""
+    ledger, (run, level) = Ledger(tmp_path, set()), (Run(BOTH[0], tmp_path / "0"), Level(2, None))
+    whole = {**point("baseline", 2, 1234.0, root=str(tmp_path)), "started_at": datetime.now(UTC)}
+    whole["verdict"] = {"status": "FAILED", "reasons": [{"rule": "storage", "measured": "no room"}], "margins": []}
+    (tmp_path / store.LEDGER).touch()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(StorageError, match=r"ledger\.jsonl: File too large"):
+            ledger.keep(run, level, whole, 5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    ending.tell(BOTH[:1], ledger, "python -m loadgen x", False)
+    out = capsys.readouterr().out
+    assert "1 234" in out
+    assert "no room" in out
+    assert "1 of 1 Point not VALID" in out
+    assert list(ledger.codes.values()) == [5]
+    assert (tmp_path / store.LEDGER).read_bytes() == b""

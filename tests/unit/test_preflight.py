@@ -1,13 +1,15 @@
 """server.preflight: what a start needs against what is there; loadgen.preflight: the most at once, and the table."""
 
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from loadgen.config import Config, Load
-from loadgen.preflight import in_flight, table
+from loadgen.preflight import ROOM_BYTES_MIN, in_flight, room, room_for, table
 from loadgen.report import rendered
+from loadgen.volume import Volume
 from server.gpu import Device
 from server.preflight import GIB, Place, Row, descriptor_rows, gpu_rows, look, model_row, weights_bytes
 from server.spec import ServerSpec
@@ -36,7 +38,7 @@ def states(rows: list[Row]) -> dict[str, str]:
 def test_the_simulator_needs_little(tmp_path: Path) -> None:
     """A short table: disk, open files, a port; of several alike servers once. The folder need not be there yet."""
     rows = look([SIM, replace(SIM, variant="other")], place(tmp_path / "not/yet"))
-    assert states(rows) == {"disk for results": "ok", "open files": "ok", "port": "ok"}
+    assert states(rows) == {"disk for the server's log": "ok", "open files": "ok", "port": "ok"}
     assert len(rows) == 3
 
 
@@ -165,6 +167,18 @@ def test_the_most_requests_at_once(load: Load, workers: int, most: tuple[int | N
     conf = Config(load=load)
     conf.cluster.workers = workers
     assert in_flight([conf]) == most
+
+
+def test_r05_results_need_twice_the_room_that_they_are_thought_to_take(tmp_path: Path) -> None:
+    """Refused with exit 5, both sizes and what to change; a small run needs little, and not less than that."""
+    free = shutil.disk_usage(tmp_path).free
+    assert room_for(tmp_path, Volume(1, 1, free // 3))["state"] == "ok"
+    row = room_for(tmp_path, Volume(30_000, 15_000_000, free))
+    assert (row["state"], row["exit"]) == ("refused", 5)
+    assert row["needed"] == f"{room(2 * free)} (2 times an estimate of 30000 requests, 15000000 tokens: {room(free)})"
+    assert "hydra.run.dir=" in row["advice"]
+    assert "load.requests" in row["advice"]
+    assert room_for(tmp_path, Volume())["needed"] == room(ROOM_BYTES_MIN)
 
 
 def test_the_table_is_for_a_person() -> None:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from rows import IDENTITY, failure, health, row
 
-from loadgen import dataset, store
+from loadgen import claimed, dataset, store
 from loadgen.columns import columns, fitted, schema, table
 from loadgen.errors import ConfigError, StorageError
 from loadgen.record import HEALTH, REQUEST, REQUESTS, SCHEMA_VERSION, Column
@@ -267,56 +267,7 @@ def test_requests_that_the_servers_death_ended_are_marked() -> None:
     assert marked["outcome"].to_pylist() == gone
 
 
-COMMIT = """
-    import os, signal, sys
-    from pathlib import Path
-    from loadgen import store
-    from rows import health, row
-
-    folder, last = Path(sys.argv[1]), int(sys.argv[2])
-    writer = store.RowWriter(store.stream_path(folder, 0))
-    writer.append([row(seq) for seq in range(5)])
-    steps = 0
-
-    def killing(name):
-        real = getattr(os, name)
-        def step(*arguments, **options):
-            global steps
-            if steps == last:
-                os.kill(os.getpid(), signal.SIGKILL)
-            steps += 1
-            return real(*arguments, **options)
-        setattr(os, name, step)
-
-    for name in ("fsync", "replace", "unlink"):
-        killing(name)
-    point = {"verdict": {"status": "VALID", "reasons": []}}
-    store.commit_point(folder, store.requests_table(folder, None), [health(1000)], point)
-    print(steps)
-"""
-COMMIT_STEPS = 3 * 3 + 1  # three files: fsync, rename, fsync of the folder; one stream removed
-
-
-@pytest.mark.parametrize("step", range(COMMIT_STEPS + 1))
-def test_r5_a_kill_between_any_two_steps_leaves_all_or_nothing(tmp_path: Path, step: int) -> None:
-    """A reader sees a Point whole or not at all, and the rows are never lost."""
-    commit(tmp_path / "before", [row(0)])
-    folder = tmp_path / "killed"
-    ended = child(COMMIT, folder, step)
-    killed = step < COMMIT_STEPS
-    assert ended.returncode == (-signal.SIGKILL if killed else 0), ended.stderr
-    whole = (folder / "point.json").exists()
-    assert len(dataset.read_dataset(tmp_path)) == (6 if whole else 1)
-    assert len(dataset.read_dataset(tmp_path, "health.parquet")) == (2 if whole else 1)
-    if whole:
-        assert json.loads((folder / "point.json").read_text())["verdict"]["status"] == "VALID"
-    else:
-        assert len(store.requests_table(folder, None)) == 5
-    for path in folder.glob("*.parquet"):
-        pq.read_table(path)  # what has its final name is whole, committed or not
-
-
-def test_r5_a_full_disk_is_a_storage_error_and_earlier_points_stay(tmp_path: Path) -> None:
+def test_r05_a_full_disk_is_a_storage_error_and_earlier_points_stay(tmp_path: Path) -> None:
     """The error names file and reason; no half file and no temporary file stays behind."""
     commit(tmp_path / "before", [row(0)])
     code = """
@@ -354,7 +305,7 @@ def test_an_unwritable_place_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="file"):
         store.write_json(tmp_path / "file" / "point.json", {})
     with pytest.raises(StorageError, match="file"):
-        store.claim(tmp_path / "file")
+        claimed.claim(tmp_path / "file")
 
 
 def test_f05_json_is_strict_and_parquet_holds_null_for_no_value(tmp_path: Path) -> None:
@@ -381,15 +332,67 @@ def test_the_ledger_survives_a_cut_line(tmp_path: Path) -> None:
     assert dataset.read_ledger(path) == [{"point_id": "a"}, {"point_id": "c"}]
 
 
+def test_r05_a_whole_line_that_lacks_something_is_named(tmp_path: Path) -> None:
+    """Unlike one that was cut it was written by somebody else: file, number and keys are told, exit 5."""
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(b'{"block": 0, "variant": "a"}\n{"block": 0, "va\n{"block": 0}\n12\n')
+    with pytest.raises(StorageError, match=r"ledger.jsonl line 3 .* it has no variant; restore the line, or take it"):
+        dataset.read_ledger(path, ("block", "variant"))
+    path.write_bytes(b'{"block": 0, "variant": "a"}\n{"block": 0, "va')
+    assert dataset.read_ledger(path, ("block", "variant")) == [{"block": 0, "variant": "a"}]
+
+
+def test_r05_a_failed_commit_leaves_the_rows_and_the_reason(tmp_path: Path) -> None:
+    """No table says of its rows what is no longer true; the streams stay, also when the folder is gone on with."""
+    claimed.claim(tmp_path / "run")
+    writer = store.RowWriter(store.stream_path(tmp_path / "run/c1", 0))
+    writer.append([row(0)])
+    with claimed.held(tmp_path / "run"):
+        assert (tmp_path / "run" / store.RESERVE).stat().st_size == claimed.RESERVE_BYTES
+        store.write_parquet(tmp_path / "run/c1/requests.parquet", [row(0)], REQUESTS)
+        store.commit_failed(tmp_path / "run/c1", point_of("FAILED"))
+        assert files(tmp_path / "run") == {"c1", "ledger.jsonl"}
+    claimed.sweep(tmp_path / "run")
+    assert files(tmp_path / "run/c1") == {"_requests_0.arrows", "point.json"}
+    assert len(store.requests_table(tmp_path / "run/c1", None)) == 1
+    assert files(tmp_path / "run") == {"c1", "ledger.jsonl"}
+
+
+def test_r05_what_cannot_be_cleared_makes_no_point_less_whole(tmp_path: Path) -> None:
+    """point.json is written: a stream that stays beside it is no reason to call the Point FAILED."""
+    rows = fitted(table([row(0)], ROWS), REQUESTS)
+    (tmp_path / "_requests_9.arrows").mkdir()
+    store.commit_point(tmp_path, rows, [health(0)], point_of())
+    assert len(dataset.read_dataset(tmp_path)) == 1
+
+
+def test_r05_two_commands_never_measure_into_one_folder(tmp_path: Path) -> None:
+    """Who goes on in a folder that is measured into is refused; what a kill -9 ends holds nothing."""
+    root = claimed.claim(tmp_path / "run")
+    with claimed.held(root), pytest.raises(ConfigError, match="another command is measuring into"):
+        with claimed.held(root):
+            pass
+    code = f"""
+        import os, signal
+        from loadgen import claimed
+        with claimed.held(claimed.Path({str(root)!r})):
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    assert child(code).returncode == -signal.SIGKILL
+    with claimed.held(root):
+        pass
+    assert files(root) == {"ledger.jsonl"}
+
+
 def test_two_runs_never_claim_one_folder(tmp_path: Path) -> None:
     """A taken folder of our own choosing gets a number; one chosen by the user is refused with what to change."""
-    assert store.claim(tmp_path / "run") == tmp_path / "run"
-    assert store.claim(tmp_path / "run") == tmp_path / "run-2"
-    assert store.claim(tmp_path / "run") == tmp_path / "run-3"
+    assert claimed.claim(tmp_path / "run") == tmp_path / "run"
+    assert claimed.claim(tmp_path / "run") == tmp_path / "run-2"
+    assert claimed.claim(tmp_path / "run") == tmp_path / "run-3"
     with pytest.raises(ConfigError, match="resume=true"):
-        store.claim(tmp_path / "run", chosen_by_user=True)
+        claimed.claim(tmp_path / "run", chosen_by_user=True)
     (tmp_path / "mine").mkdir()
-    assert store.claim(tmp_path / "mine", chosen_by_user=True) == tmp_path / "mine"
+    assert claimed.claim(tmp_path / "mine", chosen_by_user=True) == tmp_path / "mine"
 
 
 def test_a_point_folder_is_always_new(tmp_path: Path) -> None:
@@ -404,11 +407,11 @@ def test_only_empty_folders_are_taken_away(tmp_path: Path) -> None:
     for run in runs:
         run.mkdir(parents=True)
     (runs[1] / "kept").write_text("")
-    store.remove_empty(runs[0].parent, runs)
+    claimed.remove_empty(runs[0].parent, runs)
     assert not runs[0].exists()
     assert (runs[1] / "kept").exists()
     (runs[1] / "kept").unlink()
-    store.remove_empty(runs[0].parent, runs)
+    claimed.remove_empty(runs[0].parent, runs)
     assert not (tmp_path / "2026-01-02").exists()
     assert tmp_path.exists()
 
