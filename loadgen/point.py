@@ -76,7 +76,7 @@ def measure(
     finally:
         crew.dismiss()
         mark.unlink(missing_ok=True)
-    _keep_what_is_left(watch, place)
+    keep_what_is_left(watch, place)
     point, code = _conclude(cell, watch)
     if conf.engine.profile and point["summary"] and point["verdict"]["status"] != verdict.FAILED:
         # The Point is whole and on the disk: whatever becomes of the profile, it stands.
@@ -88,7 +88,7 @@ def measure(
     return point, code
 
 
-def _keep_what_is_left(watch: Watch, place: Path) -> None:
+def keep_what_is_left(watch: Watch, place: Path) -> None:
     """The last rows of workers that have not this disk; where it does not take them the Point is not whole."""
     for one in watch.returned.values():
         if "left" in one and (trouble := store.kept(place, one["worker"], one["left"])):

@@ -9,11 +9,15 @@ from points import point
 from test_compare import write
 from test_config import made
 
-from loadgen import ending, store
+from loadgen import ending, store, verdict
 from loadgen.asked import Run
 from loadgen.config import Level
+from loadgen.dataset import read_rows
 from loadgen.errors import StorageError
 from loadgen.ledger import Ledger
+from loadgen.point import keep_what_is_left
+from loadgen.rowstream import RowSender
+from loadgen.watch import Watch
 
 BOTH = [made("+variant=baseline", "load.concurrency=2"), made("+variant=eagle_topk1_v2", "load.concurrency=2")]
 
@@ -105,3 +109,18 @@ def test_r05_what_the_disk_did_not_take_is_printed(tmp_path: Path, capsys: pytes
     assert "1 of 1 Point not VALID" in out
     assert list(ledger.codes.values()) == [5]
     assert (tmp_path / store.LEDGER).read_bytes() == b""
+
+
+def test_r05_the_last_rows_of_a_worker_elsewhere(tmp_path: Path) -> None:
+    """Where the driver's disk does not take them the Point is FAILED by storage; a reason that was there stays."""
+    for earlier in (None, verdict.interrupted(2)):
+        watch = Watch({}, [], {0: {"worker": 0, "left": RowSender().parcel()}, 1: {"worker": 1}}, earlier)
+        keep_what_is_left(watch, tmp_path / "gone")
+        assert watch.failed
+        assert (watch.failed.exit_code, watch.failed.reasons[0].rule) == (
+            (130, "interrupted") if earlier else (5, "storage")
+        )
+    watch = Watch({}, [], {0: {"worker": 0, "left": RowSender().parcel()}})
+    keep_what_is_left(watch, tmp_path)
+    assert watch.failed is None
+    assert len(read_rows(store.stream_path(tmp_path, 0))) == 0
