@@ -190,7 +190,7 @@ def _judge(
     """The verdict and the numbers of a Point that ran to its end. A server of ours proves itself once more."""
     launched, span = cell.launched, board["window"]
     found = proven.again(launched, cell.level.concurrency or 1)  # in open loop requests may queue
-    able, note = capacity.recall(hosts)
+    able, note = capacity.least(launched.places.capacities, hosts)
     facts = gather(
         cols,
         health,
