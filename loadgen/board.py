@@ -4,6 +4,7 @@ Plain classes; `crew` places the wall in an actor. They see no token, only count
 workers on other disks pass by as bytes.
 """
 
+import math
 import socket
 import time
 from collections.abc import Callable
@@ -13,10 +14,12 @@ from typing import Any
 
 from loadgen import window
 from loadgen.config import Load
+from loadgen.shard import poll_s
 from loadgen.window import Crowd, End, Window
 
-# All workers hear of the start before it comes: their polls of the board are 50 ms apart.
-START_DELAY_NS = 250_000_000
+START_POLLS = 5  # all workers hear of the start before it comes
+FEW = 32  # workers; of more not every report leads to a decision: each looks at all of them, and all report
+DECIDE_S = 50e-6  # for each worker, between two decisions
 
 
 @dataclass
@@ -49,6 +52,7 @@ class Board:
         self._seats = {worker: Seat() for worker in range(workers)}
         self._ready: set[int] = set()
         self._start_utc_ns: int | None = None
+        self._decided_s = -math.inf
         self._ends: list[End] = []
         self._window: Window | None = None
         self._begun: Crowd | None = None  # open loop: at the window's two ends
@@ -74,9 +78,12 @@ class Board:
     def _meet(self, worker: int) -> None:
         self._ready.add(worker)
         if len(self._ready) == len(self._seats) and self._start_utc_ns is None:
-            self._start_utc_ns = time.time_ns() + START_DELAY_NS
+            self._start_utc_ns = time.time_ns() + int(START_POLLS * poll_s(len(self._seats)) * 1e9)
 
     def _decide(self) -> None:
+        if len(self._seats) > FEW and time.monotonic() < self._decided_s + DECIDE_S * len(self._seats):
+            return  # the next report comes soon
+        self._decided_s = time.monotonic()
         beats = [seat.beat for seat in self._seats.values()]
         if self._counted:
             if all(beat.get("exhausted") for beat in beats):

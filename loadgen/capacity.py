@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
@@ -105,3 +105,19 @@ def recall(hosts: Iterable[str]) -> tuple[Capacity | None, str]:
     if age > AGE_MAX:
         return None, f"calibrated {age.days} days ago: again by {CALIBRATE}"
     return found, found.words()
+
+
+def least(told: Mapping[str, tuple[Capacity | None, str]], hosts: Iterable[str]) -> tuple[Capacity | None, str]:
+    """What holds for workers on all these hosts, by what each has recalled: the lowest figure; None where one has none.
+
+    Hosts that were not asked are this one, or unknown.
+    """
+    found = [(host, *(told.get(host) or recall({host}))) for host in hosts]
+    for host, able, note in found:
+        if able is None:
+            return None, f"{note} ({host})" if told else note
+    capacities = [able for _, able, _ in found if able]
+    if not capacities:
+        return None, "no worker said where it ran"
+    lowest = min(capacities, key=lambda able: able.events_per_s)
+    return lowest, lowest.words()

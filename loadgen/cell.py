@@ -89,7 +89,7 @@ def workers_of(launched: Launched, conf: Config, level: Level, expected: Expecte
         return min(conf.cluster.workers, streams)
     clients, rate = launched.places.clients, replay.resolved(conf.load, level).rate
     requests_per_s = rate or (level.concurrency or 1) / max(expected.duration_s, DURATION_S_MIN)
-    able, _ = capacity.recall({node.name for node in clients})
+    able, _ = capacity.least(launched.places.capacities, {node.name for node in clients})
     tokens_per_s = requests_per_s * prompts.output_lengths(conf.workload).typical
     needed = staffing.needed(level.concurrency or 1, tokens_per_s, able.events_per_s if able else None)
     return min(streams, max(len(clients), min(needed, launched.places.room)))

@@ -175,15 +175,17 @@ def on(node: Node | None) -> dict[str, Any]:
 
 def visit(
     where: Sequence[Node], files: Sequence[str], variable: str | None, stop: Stop, wait_s_max: float = VISIT_S_MAX
-) -> dict[Node, visiting.Told]:
-    """What each node tells of itself, see visiting.tell; one that does not answer is not there."""
+) -> tuple[dict[Node, visiting.Told], dict[Node, str]]:
+    """What each node tells of itself, see visiting.tell, and of those that do not answer in time why."""
     asked = {node: ray.remote(visiting.tell).options(num_cpus=0, max_retries=0, **on(node)) for node in where}
     refs = {node: task.remote(files, variable) for node, task in asked.items()}
-    deadline_s, told = time.monotonic() + wait_s_max, dict[Node, visiting.Told]()
+    deadline_s, told, lost = time.monotonic() + wait_s_max, dict[Node, visiting.Told](), dict[Node, str]()
     for node, ref in refs.items():
-        with contextlib.suppress(ClusterError):
-            told[node] = result(ref, stop, max(0.0, deadline_s - time.monotonic()), node.words)
-    return told
+        try:
+            told[node] = result(ref, stop, max(0.0, deadline_s - time.monotonic()), "a question to it")
+        except ClusterError as error:
+            lost[node] = str(error)
+    return told, lost
 
 
 def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str) -> Any:

@@ -18,6 +18,7 @@ from loadgen.board import Wall
 from loadgen.config import Load
 from loadgen.errors import ClusterError, LoadgenError, of_worker
 from loadgen.nodes import Node, Places
+from loadgen.shard import without_plan
 
 BOARD_S_MAX = 10.0  # an answer of the board; it does nothing but count
 WALL = "wall"
@@ -30,6 +31,7 @@ class Crew:
     key: str
     wall: Any
     refs: list[Any]
+    plan: Any  # held for workers that have not fetched it yet
 
     def look(self) -> dict[str, Any]:
         """The board's picture of the Point."""
@@ -64,23 +66,26 @@ def hire(
 ) -> Crew:
     """Hang up a board and start one worker a shard, each on its node.
 
-    Rows go to the folder of `mark`, or nowhere when it is None (warm-up). Raises ConfigError for too few CPUs.
+    All shards are of one plan. Rows go to the folder of `mark`, or nowhere when it is None (warm-up). ClusterError for
+    too few CPUs.
     """
     key = secrets.token_hex(8)
     seats = places.seats(len(shards))
     wall = _hang(places.driver, key, load, len(shards), ramp_s, counted, str(mark.parent) if mark else None)
     found = str(mark) if mark else None
+    # The plan is put once: nodes fetch it from each other, and the driver's calls do not grow with its texts.
+    plan = ray.put(shards[0].plan)
     tasks = [
-        _hired(f"worker {shard.worker}", seat).remote(shard, wall, key, found)
+        _hired(f"worker {shard.worker}", seat).remote(without_plan(shard), wall, key, found, plan)
         for shard, seat in zip(shards, seats, strict=True)
     ]
-    return Crew(key, wall, tasks)
+    return Crew(key, wall, tasks, plan)
 
 
 def first(places: Places) -> None:
     """Begin what takes a second before there is work for it: the board's process and a worker's."""
     _wall(places.driver)
-    _hired("first", places.seats(1)[0]).remote(None, None, "", None)
+    _hired("first", places.seats(1)[0]).remote(None, None, "", None, None)
 
 
 def _hired(title: str, seat: Node) -> Any:

@@ -5,6 +5,7 @@ costs.
 """
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,18 @@ from typing import Any
 import uvloop
 
 from loadgen import cores, record, rowstream, store, worker
+from loadgen.plan import Plan
 
 
-def work(shard: worker.Shard | None, wall: Any, key: str, mark: str | None) -> dict[str, Any]:
-    """Drive the shard's streams as the board `key` says.
+def work(shard: worker.Shard | None, wall: Any, key: str, mark: str | None, plan: Plan | None) -> dict[str, Any]:
+    """Drive the shard's streams, its share of `plan`, as the board `key` says.
 
     Rows go where the file `mark` lies; where that is not to be found, this host has not the driver's disk, and they
     travel with the beats. None: outcomes go home, counted.
     """
-    if shard is None:  # hired before there is work: this process has imported what it takes
+    if shard is None or plan is None:  # hired before there is work: this process has imported what it takes
         return {}
+    shard = replace(shard, plan=plan)
     with cores.alone(shard.worker):
         if mark is None:
             return _counted(shard, wall, key)

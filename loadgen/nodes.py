@@ -4,8 +4,8 @@ Pure. Owns the choice and its words; knows nothing of Ray, or of how many worker
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loadgen.config import Cluster
@@ -44,6 +44,7 @@ class Places:
     server: Node
     clients: tuple[Node, ...]
     driver: Node
+    capacities: Mapping[str, Any] = field(default_factory=dict)  # what each visited host has recalled of its own
 
     @property
     def host(self) -> str:

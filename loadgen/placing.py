@@ -7,8 +7,10 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from loadgen import capacity, cluster, engine, nodes, staffing, visit
+from loadgen.capacity import Capacity
 from loadgen.config import Config, levels
 from loadgen.errors import ClusterError, ConfigError
 from loadgen.interrupt import Stop
@@ -51,28 +53,32 @@ def settle(configs: Sequence[Config], stop: Stop) -> tuple[list[ServerSpec], Pla
     for conf in configs:
         nodes.require_cpus(conf.cluster.workers or 1, places)
     if configs[0].cluster.address:
-        _visit(configs, specs, places, stop)
+        places = replace(places, capacities=_visit(configs, specs, places, stop))
     return specs, places
 
 
-def _visit(configs: Sequence[Config], specs: Sequence[ServerSpec], places: Places, stop: Stop) -> None:
+def _visit(
+    configs: Sequence[Config], specs: Sequence[ServerSpec], places: Places, stop: Stop
+) -> dict[str, tuple[Capacity | None, str]]:
+    """Look at every node that is used; what each host's worker can measure, by the host's name."""
     files = sorted({name for spec in specs for name in (spec.ca_file, spec.sim_profile) if name})
     variable = next((conf.engine.api_key_env for conf in configs if conf.engine.api_key_env), None)
     used = list(dict.fromkeys([places.server, *places.clients]))
-    told = cluster.visit(used, files, variable, stop)
-    if silent := [node.words for node in used if node not in told]:
-        raise ClusterError(f"{', '.join(silent)}: no answer; look at Ray there (`ray status`), then run again")
+    told, lost = cluster.visit(used, files, variable, stop)
+    if silent := [f"{node.words}: {why}" for node, why in lost.items()]:
+        raise ClusterError(f"{'; '.join(silent)}; look at Ray there (`ray status`), then run again")
     visit.require_alike(visit.tell((), None), told.values(), variable)
     for warning in visit.warnings(told.values()):
         print(f"loadgen: warning: {warning}", file=sys.stderr)
+    return {one["host"]: one["capacity"] for one in told.values()}
 
 
 def left(places: Places, stop: Stop) -> tuple[Places, str]:
     """The places without client nodes that answer no more, and what is to be said of those."""
     if len(places.clients) == 1:
         return places, ""
-    told = cluster.visit(places.clients, (), None, stop, AGAIN_S_MAX)
-    gone = [node for node in places.clients if node not in told]
+    _, lost = cluster.visit(places.clients, (), None, stop, AGAIN_S_MAX)
+    gone = list(lost)
     if not gone or len(gone) == len(places.clients):
         return places, ""
     words = ", ".join(node.words for node in gone)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -12,6 +12,9 @@ from loadgen.plan import Plan
 from loadgen.trace import Limits
 
 PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "generate": "/generate"}
+
+
+POLL_S = 0.05  # all workers begin together, none may hear of it late
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,16 @@ class Shard:
     ca_file: str | None = None
     keep_text: bool = False
     places: int = 0  # how many requests of this worker may be in flight at once: the worker finds it out
+
+
+def poll_s(workers: int) -> float:
+    """Seconds between two questions of a worker that waits for the start: of all together 500 a second at most."""
+    return max(POLL_S, workers / 500)
+
+
+def without_plan(shard: Shard) -> Shard:
+    """The shard as it travels: the plan, the same for all of a Point, goes its own way."""
+    return replace(shard, plan=replace(shard.plan, prompts=(), arrivals=None))
 
 
 def api_key(variable: str | None) -> str | None:

@@ -1,17 +1,17 @@
 """What a node of a joined cluster tells of itself before anything starts there, and what of that refuses a run.
 
-`tell` runs on the node and imports nothing that may be missing there. It must not know of Ray.
+`tell` runs on the node. It must not know of Ray.
 """
 
 import os
 import platform
-import resource
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from loadgen import capacity
 from loadgen.errors import ClusterError
 
 # What rows, stamps and messages between hosts depend on.
@@ -20,7 +20,7 @@ Told = Mapping[str, Any]
 
 
 def tell(files: Sequence[str], variable: str | None) -> dict[str, Any]:
-    """This node's versions and limits, which of `files` it lacks, and whether the key's variable is set here."""
+    """This node's versions and capacity, which of `files` it lacks, and whether the key's variable is set here."""
     return {
         "host": socket.gethostname(),
         "python": platform.python_version(),
@@ -28,7 +28,7 @@ def tell(files: Sequence[str], variable: str | None) -> dict[str, Any]:
         "missing": [name for name in files if not Path(name).is_file()],
         "key": variable is None or bool(os.environ.get(variable)),
         "niceness": os.nice(0),
-        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        "capacity": capacity.recall({socket.gethostname()}),
     }
 
 

@@ -20,7 +20,7 @@ from loadgen.errors import ConfigError
 from loadgen.health import descriptors
 from loadgen.plan import slots
 from loadgen.run import BOARD_SILENCE_S_MAX, Run, Tell, Write, call, result
-from loadgen.shard import Shard, api_key, url
+from loadgen.shard import Shard, api_key, poll_s, url
 from loadgen.stream import exchange, session
 from loadgen.trace import Limits, Trace
 
@@ -32,7 +32,6 @@ COLLECT_AT = (1_000_000, 1000, 1000)
 DESCRIPTORS_SPARE = 32  # for what a worker opens beside its connections: names looked up, rows, /proc
 DESCRIPTORS_USED_MAX = 0.75  # of the limit, where nobody bounds the requests in flight: above 80 % it is not believed
 NS = 1_000_000_000
-READY_BEAT_S = 0.05  # while waiting for the start: all workers begin together, none may hear of it late
 READINGS = 8  # of another host's clock before the start, the last ones READING_PAUSE_S apart
 READING_PAUSE_S = 0.01
 
@@ -113,4 +112,4 @@ async def _ready(shard: Shard, tell: Tell) -> tuple[int | None, Offset, str]:
         start_utc_ns, same = answer.get("start_utc_ns"), answer.get("host", here) == here
         if start_utc_ns is not None and (same or len(readings) >= READINGS):
             return start_utc_ns, offset(readings, same), ""
-        await asyncio.sleep(READY_BEAT_S if start_utc_ns is None else READING_PAUSE_S)
+        await asyncio.sleep(poll_s(shard.workers) if start_utc_ns is None else READING_PAUSE_S)

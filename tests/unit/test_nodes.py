@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadgen import clocks, staffing, visit
+from loadgen import capacity, clocks, staffing, visit
 from loadgen.config import Cluster
 from loadgen.errors import ClusterError, ConfigError
 from loadgen.nodes import LOOPBACK, Node, Places, place
@@ -106,3 +106,12 @@ def test_nodes_that_differ_are_named() -> None:
     assert "OPENAI_API_KEY is not set on two" in told
     assert visit.warnings([{**here, "niceness": 15, "host": "two"}])[0].startswith("Ray runs its workers")
     assert visit.warnings([{**here, "niceness": 0}]) == []
+
+
+def test_the_least_capacity_of_the_hosts_counts() -> None:
+    """One that was never calibrated makes it unknown, and is named."""
+    quick, slow = (capacity.Capacity(events, False, 1.0, "2026-11-30T00:00:00+00:00", {}) for events in (9e4, 3e4))
+    told = {"one": (quick, "quick"), "two": (slow, "slow"), "three": (None, "not calibrated")}
+    assert capacity.least(told, ["one", "two"])[0] == slow
+    assert capacity.least(told, ["one", "two", "three"]) == (None, "not calibrated (three)")
+    assert capacity.least(told, [])[0] is None
