@@ -117,7 +117,7 @@ class Run:
             await self._stopped.wait()
             await self._loop.stop()
             if self._failure is None:
-                await self._tally.idle()
+                await self._emptied()
         finally:
             self._health.stop()
             for task in tasks:
@@ -126,6 +126,14 @@ class Run:
         if self._failure is not None:
             raise self._failure
         return await self._close()
+
+    async def _emptied(self) -> None:
+        """What has ended has become rows; that may take a busy core longer than a silent worker is waited for."""
+        idle = asyncio.create_task(self._tally.idle())
+        while not (await asyncio.wait([idle], timeout=BEAT_S))[0]:
+            if not self._board_gone:
+                answer, _ = await call(self._tell, self._beat("running"))
+                self._board_gone = answer is None
 
     async def _close(self) -> dict[str, Any]:
         """The unsent rows, the last beat, the invariants and the counts."""

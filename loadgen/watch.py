@@ -19,7 +19,7 @@ SERVER_LOOK_S = 0.5  # how often it asks whether the server lives: its death end
 HANG_SLACK_S = 5.0  # the requests' own deadlines come first, so that their rows tell why
 SILENCE_S_MAX = 6.0  # a worker beats once a second; five missing beats are a lost worker
 WORKERS_START_S_MAX = 60.0  # processes and imports on a busy machine
-END_S_MAX = 12.0  # from the word to stop until all rows are written
+END_S_MAX = 12.0  # from the word to stop, or from the last request that became a row since, until all are written
 ANSWER_S_MAX = 10.0  # the server's actor answers from memory
 OVERLOADED = "its node is gone, frozen or overloaded; look at it, then run again"
 
@@ -90,7 +90,7 @@ def _observe(
 ) -> None:
     read, read_s = 0, time.monotonic()
     begun = asked = time.monotonic()
-    deadline: float | None = None
+    deadline, settled = math.inf, 0
     while True:
         watch.returned, lost, over = crew.ended(LOOK_S)
         watch.board = crew.look()
@@ -107,11 +107,11 @@ def _observe(
             watch.failed = ended or (_hung(watch, launched, now - read_s) if now - read_s > hang_s_max else None)
         if watch.failed and not watch.board["reason"]:
             crew.stop(watch.failed.reasons[0].rule)
-        if watch.board["reason"] and deadline is None:
-            deadline = now + END_S_MAX
+        if watch.board["reason"] and (deadline == math.inf or watch.board["finished"] != settled):
+            deadline, settled = now + END_S_MAX, watch.board["finished"]
         if over:
             return
-        if deadline is not None and now > deadline:
+        if now > deadline:
             late = f"not all workers returned within {END_S_MAX:g} s of the end"
             watch.failed = watch.failed or verdict.failed("worker_lost", late, None, OVERLOADED, ClusterError.exit_code)
             return

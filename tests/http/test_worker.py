@@ -354,6 +354,18 @@ async def test_a_slow_board_delays_no_request() -> None:
     assert seconds >= set(range(6))
 
 
+async def test_a_worker_that_is_behind_with_its_rows_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told to stop while long answers wait to be parsed: it goes on beating until all are rows."""
+    monkeypatch.setattr(loadgen.run, "BEAT_S", 0.02)
+    board = until(lambda beat: beat["sent"] == 4 and not beat["in_flight"])
+    async with scripted(Answer([(10, c("A") * 100_000 + DONE)])) as server:
+        await board.drive(shard(server.url, plan=replace(PLAN, requests=4)))
+    check(board)
+    counts = [beat["finished"] for beat in board.running if beat["sent"] == 4 and not beat["in_flight"]]
+    assert len(counts) > 3
+    assert counts[0] < counts[-1] <= 4
+
+
 async def test_rows_that_cannot_be_written_end_the_run() -> None:
     """A full disk is raised from drive(), with nothing left running."""
 
