@@ -15,7 +15,7 @@ from typing import Any
 from loadgen import window
 from loadgen.config import Load
 from loadgen.shard import poll_s
-from loadgen.window import Crowd, End, Window
+from loadgen.window import Crowd, Durations, End, Window
 
 START_POLLS = 5  # all workers hear of the start before it comes
 FEW = 32  # workers; of more not every report leads to a decision: each looks at all of them, and all report
@@ -53,7 +53,8 @@ class Board:
         self._ready: set[int] = set()
         self._start_utc_ns: int | None = None
         self._decided_s = -math.inf
-        self._ends: list[End] = []
+        self._ends: list[End] = []  # until they have told where the window is: a run of hours has millions
+        self._durations = Durations()
         self._window: Window | None = None
         self._begun: Crowd | None = None  # open loop: at the window's two ends
         self._ended: Crowd | None = None
@@ -69,7 +70,7 @@ class Board:
         else:
             seat.before, seat.beat = seat.beat, beat
             seat.done = beat["phase"] == "done"
-            self._ends += [End(sent, done, outcome == "ok") for sent, done, outcome in beat["ends"]]
+            self._note([End(sent, done, outcome == "ok") for sent, done, outcome in beat["ends"]])
             self._health += beat["health"]
             self._decide()
         span = [self._window.start_ns, self._window.end_ns] if self._window else None
@@ -79,6 +80,13 @@ class Board:
         self._ready.add(worker)
         if len(self._ready) == len(self._seats) and self._start_utc_ns is None:
             self._start_utc_ns = time.time_ns() + int(START_POLLS * poll_s(len(self._seats)) * 1e9)
+
+    def _note(self, ends: list[End]) -> None:
+        self._durations = self._durations.after(ends)
+        if self._window or self._counted:
+            self._ends = []
+        else:
+            self._ends += ends
 
     def _decide(self) -> None:
         if len(self._seats) > FEW and time.monotonic() < self._decided_s + DECIDE_S * len(self._seats):
@@ -103,7 +111,7 @@ class Board:
         if now_ns < span.end_ns:
             return
         self._ended = self._ended or crowd
-        waited_s = window.drain_ns_max(self._ends) / 1e9
+        waited_s = window.drain_ns_max(self._durations) / 1e9
         if window.hopeless(self._begun, self._ended):
             self.stop("requests piled up in the window: the server does not keep up with the rate")
         elif now_ns > span.end_ns + waited_s * 1e9:
@@ -112,7 +120,7 @@ class Board:
     def _found(self, beats: list[dict[str, Any]], now_ns: int) -> Window | None:
         """The window by what all workers have told, if that is enough."""
         if self._load.kind == "open":
-            return window.find_open(self._load, self._ramp_ns, self._ends, now_ns)
+            return window.find_open(self._load, self._ramp_ns, self._durations, now_ns)
         rounds = [beat.get("first_round_ns") for beat in beats]
         first_round_ns = None if None in rounds else max(value for value in rounds if value is not None)
         return window.find(self._load, self._ramp_ns, first_round_ns, self._ends)
@@ -137,7 +145,7 @@ class Board:
             "tokens_per_s": sum(seat.tokens_per_s() for seat in seats),
             "start_utc_ns": self._start_utc_ns,
             "window": self._window,
-            "duration_s": window.mean_duration_ns(self._ends) / 1e9 if self._ends else None,
+            "duration_s": self._durations.mean_ns / 1e9 if self._durations.count else None,
             "silent_s": {worker: now_s - seat.heard_s for worker, seat in self._seats.items() if not seat.done},
             "health": health,
             "reason": self._reason,

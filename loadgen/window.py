@@ -4,7 +4,7 @@ Pure: everything is a function of what has been counted so far. Times are nanose
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from loadgen.config import Level, Load
@@ -33,6 +33,34 @@ class End:
     sent_ns: int
     done_ns: int
     ok: bool
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Of all finished requests: how many, their times from sent to done added up, and those of the good ones alone."""
+
+    count: int = 0
+    total_ns: int = 0
+    good: int = 0
+    good_ns: int = 0
+    longest_ns: int = 0
+
+    @property
+    def mean_ns(self) -> int:
+        """Mean time from sent to done of the requests that ended well (of all, where none did)."""
+        return self.good_ns // self.good if self.good else self.total_ns // self.count
+
+    def after(self, ends: Iterable[End]) -> "Durations":
+        """The same with these requests too."""
+        took = [(end.done_ns - end.sent_ns, end.ok) for end in ends]
+        good = [ns for ns, ok in took if ok]
+        return Durations(
+            self.count + len(took),
+            self.total_ns + sum(ns for ns, _ in took),
+            self.good + len(good),
+            self.good_ns + sum(good),
+            max([self.longest_ns, *(ns for ns, _ in took)]),
+        )
 
 
 @dataclass(frozen=True)
@@ -67,7 +95,7 @@ def find(load: Load, stagger_ns: int, first_round_ns: int | None, ends: Sequence
     if len(inside) < load.window_requests:
         return None
     # Of the requests that ended in the window: those of the ramp ran beside fewer others and were shorter.
-    mean_ns = mean_duration_ns(inside)
+    mean_ns = Durations().after(inside).mean_ns
     lengths = {
         f"{load.window_durations:g} request duration(s) of {mean_ns / NS_PER_S:.2f} s": int(
             load.window_durations * mean_ns
@@ -82,15 +110,15 @@ def find(load: Load, stagger_ns: int, first_round_ns: int | None, ends: Sequence
     return Window(start, start + lengths[reason], f"{begin}; length: {reason} (mean of {len(inside)} finished)")
 
 
-def find_open(load: Load, expected_ns: int, ends: Sequence[End], now_ns: int) -> Window | None:
+def find_open(load: Load, expected_ns: int, known: Durations, now_ns: int) -> Window | None:
     """The window of an open loop, or None while one request duration is not over yet.
 
     The duration is the longer of what was expected and the mean of the finished requests, so that as many requests are
     in flight when the window begins as the rate keeps there; its length is `window_s`, else OPEN_WINDOW_S.
     """
-    if not ends:
+    if not known.count:
         return None
-    start = max(expected_ns, mean_duration_ns(ends))
+    start = max(expected_ns, known.mean_ns)
     if now_ns < start:
         return None  # the mean may still grow
     length_s = load.window_s or OPEN_WINDOW_S
@@ -107,19 +135,13 @@ def hopeless(begin: Crowd, end: Crowd) -> bool:
     return grown > PILED_UP_HOPELESS * (end.sent - begin.sent) and grown > 5 * math.sqrt(2 * (begin.in_flight + 1))
 
 
-def drain_ns_max(ends: Sequence[End]) -> int:
+def drain_ns_max(known: Durations) -> int:
     """How long after an open loop's window the last of its requests are waited for.
 
     A server that keeps up with the rate answers none of them much more slowly than those before; one that does not has
     a backlog that only grows, and nobody should wait for that.
     """
-    return DRAIN_TIMES_MAX * max(end.done_ns - end.sent_ns for end in ends) + DRAIN_SLACK_NS
-
-
-def mean_duration_ns(ends: Sequence[End]) -> int:
-    """Mean time from sent to done of the requests that ended well (of all, where none did)."""
-    good = [end for end in ends if end.ok] or list(ends)
-    return sum(end.done_ns - end.sent_ns for end in good) // len(good)
+    return DRAIN_TIMES_MAX * known.longest_ns + DRAIN_SLACK_NS
 
 
 @dataclass(frozen=True)

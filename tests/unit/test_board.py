@@ -58,6 +58,19 @@ def test_window_and_drain() -> None:
     assert board.look()["reason"] == "every request sent in the window has ended"
 
 
+def test_a_long_window_costs_nothing() -> None:
+    """Once the window is known the board keeps sums of what ends, no ends: a run of hours has millions."""
+    board = Board(Load(kind="closed", concurrency=4, window_s=7200.0), 1, 0.0, False)
+    board.beat({"worker": 0, "phase": "ready"})
+    sizes = []
+    for second in range(1, 200):
+        ends = [(second * S + place, second * S + S + place, "ok") for place in range(10)]
+        board.beat(beat(0, second, first_round_ns=S, ends=ends if second % 2 else []))
+        sizes.append(len(repr(vars(board))))
+    assert sizes[-1] < sizes[10] + 100
+    assert board.look()["duration_s"] == 1
+
+
 def test_counted_ends_when_all_are_exhausted() -> None:
     """A counted Point has no window and ends with its last request."""
     board = Board(LOAD, 1, 0.0, True)

@@ -5,6 +5,7 @@ import pytest
 from loadgen.config import Level, Load
 from loadgen.window import (
     Crowd,
+    Durations,
     End,
     Expected,
     Measured,
@@ -15,7 +16,6 @@ from loadgen.window import (
     find_open,
     hopeless,
     level_s,
-    mean_duration_ns,
     stagger_s,
 )
 
@@ -77,13 +77,13 @@ def test_window_s_is_known_at_once() -> None:
 
 def test_open_loop_begins_after_one_duration() -> None:
     """After the longer of what was expected and what was seen; half a minute long, unless asked otherwise."""
-    seen = ends(4, 0.5, duration_s=1.0)
-    assert find_open(OPEN, 2 * S, [], 9 * S) is None
+    seen = Durations().after(ends(4, 0.5, duration_s=1.0))
+    assert find_open(OPEN, 2 * S, Durations(), 9 * S) is None
     assert find_open(OPEN, 2 * S, seen, 2 * S - 1) is None
     found = find_open(OPEN, 2 * S, seen, 3 * S)
     assert found is not None
     assert (found.start_ns, found.end_ns) == (2 * S, 32 * S)
-    slow = find_open(Load(kind="open", rate=6, window_s=5.0), 2 * S, ends(4, 0.5, 4.0, 4.0), 4 * S)
+    slow = find_open(Load(kind="open", rate=6, window_s=5.0), 2 * S, Durations().after(ends(4, 0.5, 4.0, 4.0)), 4 * S)
     assert slow is not None
     assert (slow.start_ns, slow.end_ns) == (4 * S, 9 * S)
     assert "one request duration of 4.00 s" in slow.how
@@ -91,7 +91,7 @@ def test_open_loop_begins_after_one_duration() -> None:
 
 def test_a_backlog_is_not_waited_for() -> None:
     """The last requests of an open window get twice the longest duration so far, and some seconds."""
-    assert drain_ns_max([*ends(3, 1.0, 1.0), *ends(1, 1.0, 4.0)]) == 13 * S
+    assert drain_ns_max(Durations().after(ends(3, 1.0, 1.0)).after(ends(1, 1.0, 4.0))) == 13 * S
     assert hopeless(Crowd(50, 40), Crowd(650, 260))
     assert not hopeless(Crowd(50, 40), Crowd(650, 190))  # a share that chance may reach
     assert not hopeless(Crowd(5, 4), Crowd(23, 14))  # a number that chance may reach
@@ -99,8 +99,9 @@ def test_a_backlog_is_not_waited_for() -> None:
 
 def test_mean_duration_prefers_the_good() -> None:
     """Failed requests do not shorten the expected duration, unless there are no others."""
-    assert mean_duration_ns([End(0, 4 * S, True), End(0, 2 * S, True), End(0, 1, False)]) == 3 * S
-    assert mean_duration_ns([End(0, 4, False)]) == 4
+    known = Durations().after([End(0, 4 * S, True), End(0, 1, False)]).after([End(0, 2 * S, True)])
+    assert (known.count, known.mean_ns) == (3, 3 * S)
+    assert Durations().after([End(0, 4, False)]).mean_ns == 4
 
 
 def test_expected_duration() -> None:
