@@ -1,0 +1,82 @@
+"""Whether a series grows or drifts: pure, numbers in, words out. It must not know what was measured.
+
+Memory is a staircase of allocators: what it does in one block of time stays in the next, so its noise is that of a
+random walk, and one step says nothing. Figures return to their level, so their noise is the spread around a line.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+# Of what is sampled: the first part is the ramp, first connections, and allocators that reach the level they keep.
+WARM_UP_SHARE = 0.3
+BLOCKS = 20
+SURE = 0.999  # one side; some fifteen processes are judged in each soak
+NOISE_TIMES = 1.3  # medians of a random walk are smoother than the walk, and a line through it less sure than its ends
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The slope of a series a minute, and what chance may make of it (half width), beside the series' median."""
+
+    per_min: float
+    noise: float
+    median: float
+
+    def above(self, allowed: float) -> bool:
+        """Whether it surely grows faster than this."""
+        return self.per_min - self.noise > allowed
+
+
+def settled(times_s: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The series without its warm-up."""
+    kept = times_s >= times_s[0] + WARM_UP_SHARE * (times_s[-1] - times_s[0])
+    return times_s[kept], values[kept]
+
+
+def blocks(times_s: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]:
+    """The medians of BLOCKS equal parts of the time, and the minutes of each part."""
+    length_s = (times_s[-1] - times_s[0]) / BLOCKS
+    number = np.minimum((times_s - times_s[0]) / length_s, BLOCKS - 1).astype(int)
+    return np.array([np.median(values[number == one]) for one in range(BLOCKS)]), length_s / 60
+
+
+def theil_sen(values: np.ndarray) -> float:
+    """The median of the slopes between all pairs of a series, for each step of it."""
+    first, second = np.triu_indices(len(values), 1)
+    return float(np.median((values[second] - values[first]) / (second - first)))
+
+
+def growth(times_s: Sequence[float], values: Sequence[float]) -> Trend:
+    """How fast something that keeps what it gets has grown since its warm-up.
+
+    The slope is Theil and Sen's through the medians of the blocks, once the largest step between two of them is taken
+    out: an allocator that takes one piece is no leak. Its noise is Student's t interval of the other steps.
+    """
+    level, minutes = blocks(*settled(np.asarray(times_s, float), np.asarray(values, float)))
+    steps = np.diff(level)
+    largest = int(np.argmax(np.abs(steps - np.median(steps))))
+    others = np.delete(steps, largest)
+    steps[largest] = np.median(others)
+    slope = theil_sen(np.concatenate(([0.0], np.cumsum(steps)))) / minutes
+    error = float(np.std(others, ddof=1)) / np.sqrt(len(others)) / minutes
+    return Trend(slope, NOISE_TIMES * float(stdtrit(len(others) - 1, SURE)) * error, float(np.median(level)))
+
+
+def drift(level: Sequence[float], minutes: float) -> Trend:
+    """How fast a figure moves, given a value for each block of `minutes`: least squares and its t interval."""
+    known = np.asarray(level, float)
+    at = (np.arange(len(known)) - (len(known) - 1) / 2) * minutes
+    slope = float((at * known).sum() / (at**2).sum())
+    left = known - known.mean() - slope * at
+    error = float(np.sqrt((left**2).sum() / (len(known) - 2) / (at**2).sum()))
+    return Trend(slope, float(stdtrit(len(known) - 2, SURE)) * error, float(np.median(known)))
+
+
+def counts_grow(times_s: Sequence[float], values: Sequence[float]) -> bool:
+    """Whether whole numbers that come and go have left their range: the last third lies above the first one."""
+    _, kept = settled(np.asarray(times_s, float), np.asarray(values, float))
+    third = len(kept) // 3
+    return bool(kept[-third:].min() > kept[:third].max())
