@@ -1,4 +1,6 @@
-"""What breaks other programs built on Hydra: commas, quoting, paths, sweeps, packaging (cases J01 to J11)."""
+"""What breaks other programs built on Hydra: commas, quoting, paths, sweeps, packaging (cases J01 to J11; J03 is
+tests/ray/test_grid.py's).
+"""
 
 import json
 import os
@@ -11,7 +13,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from running import STARTED, TINY, Ended, Run, eventually, faulty_python, lines_of
+from running import STARTED, TINY, Ended, Run, eventually, lines_of
 
 from loadgen.__main__ import compose, main, variants
 from loadgen.overrides import prepare
@@ -67,33 +69,6 @@ def test_j02_a_variant_with_and_without_plus(say: Callable[..., Told]) -> None:
     code, _, err = say("variant=nosuch")
     assert code == 2
     assert ", ".join(variants()) in err
-
-
-def test_j03_failing_runs_in_a_sweep(cli: Callable[..., Ended], tmp_path: Path) -> None:
-    """A server that dies at its start, one that is well, one that dies in its Point: each told, the good one whole."""
-    # Probe and warm-up are 17 requests; two answers are under way a tenth of a second after the thirtieth.
-    faults = "variant.env.FAULTS=die_at_start:7,none,die_after:0.1:30"
-    load = (*TINY[:2], "load.concurrency=2", "load.requests=30", "workload.max_tokens=256")
-    ended = cli("-m", BASELINE, f"engine.python={faulty_python(tmp_path)}", faults, *load)
-    assert ended.code == 3, ended.err
-    assert "loadgen/__main__.py" not in ended.err, "a traceback of ours; the server's own stands in the tail of its log"
-    first, second, third = ended.ledger()
-    assert (first["status"], first["exit_code"], first["folder"]) == ("FAILED", 3, "0")
-    assert "exit status 7" in first["reason"]
-    assert second["status"] in ("VALID", "INVALID")
-    assert (third["status"], third["exit_code"]) == ("FAILED", 3)
-    assert "SIGKILL" in third["reason"]
-    # The reason and the end of the log are told when it happens, and stand on disk.
-    assert "exit status 7" in ended.err
-    assert "FAILED" in ended.out
-    assert (ended.results / "0" / "server.log").read_text().strip().splitlines()[-1] in ended.err
-    (good,), (died,) = [
-        [json.loads(path.read_text()) for path in (ended.results / run).rglob("point.json")] for run in ("1", "2")
-    ]
-    assert good["summary"]["requests"] == 30
-    assert (died["verdict"]["status"], died["summary"]) == ("FAILED", None)
-    outcomes = duckdb.sql(f"select distinct outcome from '{ended.results}/2/**/requests.parquet'").fetchall()
-    assert {("ok",), ("server_gone",)} <= set(outcomes)
 
 
 # Says that its modules are loaded, and begins when it is told the time.

@@ -136,22 +136,6 @@ def remove_stale(run: Run) -> None:
     assert run.ray_folders() == []
 
 
-def test_r1_i07_a_killed_worker(start: Callable[..., Run]) -> None:
-    """Its Point is FAILED with its rows marked, exit 4; what Ray says of it is no result and stays off stdout."""
-    run = start(BASELINE, *ENDLESS)
-    await_rows(run)
-    workers = [pid for pid, title in below_us().items() if title.startswith("ray::loadgen:worker")]
-    assert len(workers) == 1
-    os.kill(workers[0], signal.SIGKILL)
-    ended = run.end(2 * STOP_S_MAX)
-    assert ended.code == 4
-    assert [(line["status"], line["exit_code"]) for line in ended.ledger()] == [("FAILED", 4)]
-    (point,) = ended.points()
-    assert (point["verdict"]["reasons"][0]["rule"], point["summary"]) == ("worker_lost", None)
-    assert "raylet" not in ended.out
-    assert "Traceback" not in ended.err
-
-
 def test_sigint_before_anything_runs(start: Callable[..., Run]) -> None:
     """While modules load nothing has to be cleaned up; the shell sees an interruption."""
     run = start(BASELINE, *TINY)

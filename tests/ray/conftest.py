@@ -1,5 +1,6 @@
 """One Ray for the tests of whole runs, and the command in this process on it."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,12 +14,20 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 
 from running import Ended
 
+API_KEY_ENV = "LOADGEN_TEST_KEY"
+API_KEY = "a-key-of-the-tests"
 
-@pytest.fixture(scope="module")
+
+@pytest.fixture(scope="session")
 def one_ray() -> Iterator[None]:
-    """A Ray that all runs of a module join."""
-    with cluster.opened(None):
+    """A Ray that all runs join, those of tests/test_configs.py too; its processes know the tests' key.
+
+    As for a run of two workers: where there are two cores, none is kept for one worker alone.
+    """
+    os.environ[API_KEY_ENV] = API_KEY
+    with cluster.opened(None, 2):
         yield
+    del os.environ[API_KEY_ENV]
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Negative controls: the meter must be able to fail. Each fault is real, and makes its Point INVALID by its own rule.
 
 Real programs outside the worker do what a busy loop, a hog, a limit of connections and a sick server do to it. A lost
-worker is tests/cli/test_signals.py's, a server that stands still tests/cli/test_faults.py's.
+worker is test_lost.py's, a server that stands still test_faults.py's.
 """
 
 import contextlib
@@ -18,9 +18,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+import ray
 from running import faulty_python
 
 import server
+from loadgen import cluster
 from loadgen.__main__ import main
 from loadgen.dataset import point_files, read_json
 
@@ -33,6 +35,14 @@ PAUSE_S, PAUSE_EVERY_S = 0.05, 0.5
 HOGS = 4  # one alone gets its half between the worker's short turns, and delays nothing
 CONNECTIONS = 4
 STREAMS, SPARE_FILES = 200, 255  # more than so many streams and a worker need, by less than a quarter
+
+
+@pytest.fixture(scope="module")
+def one_ray() -> Iterator[None]:
+    """One of these tests' own, which keeps a core for the worker: a hog elsewhere would not be beside it."""
+    assert not ray.is_initialized(), "it has to come before the modules that share one"
+    with cluster.opened(None):
+        yield
 
 
 def broken(folder: Path, *asked: str) -> set[str]:

@@ -3,20 +3,19 @@
 import json
 from collections.abc import Callable
 
+from conftest import API_KEY, API_KEY_ENV
 from fake_api import Api, serving
 from running import Ended
 
 from loadgen.dataset import read_dataset
 
-KEY = "a-key-of-the-test"
-
 
 def test_two_endpoints_share_a_load(cli: Callable[..., Ended]) -> None:
     """Two servers in turns: rows and launch.json say which, and each is asked as often."""
-    with serving(Api(KEY, "yes")) as one, serving(Api(KEY, "yes")) as other:
-        plain = ("+variant=baseline", "engine=external", "engine.api_key_env=THE_KEY", "load.concurrency=2")
+    with serving(Api(API_KEY, "yes")) as one, serving(Api(API_KEY, "yes")) as other:
+        plain = ("+variant=baseline", "engine=external", f"engine.api_key_env={API_KEY_ENV}", "load.concurrency=2")
         load = ("load.requests=40", "workload.max_tokens=4", "load.failed_share_max=1")
-        ended = cli(*plain, *load, f"engine.url=['{one.url}','{other.url}']", env={"THE_KEY": KEY})
+        ended = cli(*plain, *load, f"engine.url=['{one.url}','{other.url}']")
     assert ended.code in (0, 6), ended.err
     assert [point["files"]["server_log"] for point in ended.points()] == [None]
     endpoints = read_dataset(ended.results)["endpoint"].to_pylist()

@@ -10,11 +10,11 @@ def test_r4_a_server_that_stands_still_or_hangs(cli: Callable[..., Ended], tmp_p
     """Standing still for half of the time is INVALID for its silence; answering nothing more is FAILED, soon."""
     faults = "variant.env.FAULTS=stall:1:2,hang:0:30"
     limits = (
-        "load.first_token_s_max=2.5",
-        "load.stall_s_max=2.5",
-        "load.window_s=4",
+        "load.first_token_s_max=1.5",
+        "load.stall_s_max=1.5",
+        "load.window_s=2",
         "load.concurrency=4",
-        "engine.hang_s_max=4",
+        "engine.hang_s_max=3",
     )
     python = f"engine.python={faulty_python(tmp_path)}"
     ended = cli("-m", "+variant=baseline", python, faults, *TINY[:2], "workload.max_tokens=128", *limits)

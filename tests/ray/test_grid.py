@@ -9,7 +9,7 @@ import duckdb
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
-from running import Ended
+from running import TINY, Ended, faulty_python
 
 from loadgen.__main__ import compose
 from loadgen.grid import order
@@ -88,3 +88,30 @@ def test_blocks_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     a, b = "baseline", "eagle_topk1_v2"
     blocks = {0: (a, a, b, b), 1: (b, b, a, a), 2: (a, a, b, b)}
     assert ran == [(block, name) for block, names in blocks.items() for name in names]
+
+
+def test_j03_failing_runs_in_a_sweep(cli: Callable[..., Ended], tmp_path: Path) -> None:
+    """A server that dies at its start, one that is well, one that dies in its Point: each told, the good one whole."""
+    # Probe and warm-up are 17 requests; two answers are under way a tenth of a second after the thirtieth.
+    faults = "variant.env.FAULTS=die_at_start:7,none,die_after:0.1:30"
+    load = (*TINY[:2], "load.concurrency=2", "load.requests=30", "workload.max_tokens=256")
+    ended = cli("-m", "+variant=baseline", f"engine.python={faulty_python(tmp_path)}", faults, *load)
+    assert ended.code == 3, ended.err
+    assert "loadgen/__main__.py" not in ended.err, "a traceback of ours; the server's own stands in the tail of its log"
+    first, second, third = ended.ledger()
+    assert (first["status"], first["exit_code"], first["folder"]) == ("FAILED", 3, "0")
+    assert "exit status 7" in first["reason"]
+    assert second["status"] in ("VALID", "INVALID")
+    assert (third["status"], third["exit_code"]) == ("FAILED", 3)
+    assert "SIGKILL" in third["reason"]
+    # The reason and the end of the log are told when it happens, and stand on disk.
+    assert "exit status 7" in ended.err
+    assert "FAILED" in ended.out
+    assert (ended.results / "0" / "server.log").read_text().strip().splitlines()[-1] in ended.err
+    (good,), (died,) = [
+        [json.loads(path.read_text()) for path in (ended.results / run).rglob("point.json")] for run in ("1", "2")
+    ]
+    assert good["summary"]["requests"] == 30
+    assert (died["verdict"]["status"], died["summary"]) == ("FAILED", None)
+    outcomes = duckdb.sql(f"select distinct outcome from '{ended.results}/2/**/requests.parquet'").fetchall()
+    assert {("ok",), ("server_gone",)} <= set(outcomes)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from running import TINY, Ended
 
-from loadgen import cluster
 from loadgen.dataset import read_dataset
 
 FAST = ("+variant=baseline", "engine=sim", "engine.sim_speed=30", "workload.max_tokens=64")
@@ -18,13 +17,6 @@ FAST = ("+variant=baseline", "engine=sim", "engine.sim_speed=30", "workload.max_
 CLIENT = {"loop_lag_p99", "loop_lag_max", "lateness_p99", "worker_cpu_p95", "gc_pause_max", "rate_held"}
 QUICK = ("engine=sim", "engine.sim_speed=20", "load.concurrency=3", "load.requests=24", "output.text=true")
 NOTHING_ANSWERS_S_MAX = 15.0
-
-
-@pytest.fixture(scope="module")
-def one_ray() -> Iterator[None]:
-    """As for a run of two workers: where there are two cores, none is kept for one worker alone."""
-    with cluster.opened(None, 2):
-        yield
 
 
 def reasons(point: dict) -> set[str]:
@@ -39,22 +31,22 @@ def excused(point: dict) -> set[str]:
 
 def test_two_rates_of_one_server(cli: Callable[..., Ended]) -> None:
     """Levels in folders and rows of their own, both latencies; four times what the server can do is overload."""
-    load = ("load=open", "load.rate=[5,60]", "load.window_s=4", "cluster.workers=2")
-    ended = cli(*FAST[:2], "engine.sim_speed=10", *load)
+    load = ("load=open", "load.rate=[10,120]", "load.window_s=2", "cluster.workers=2")
+    ended = cli(*FAST[:2], "engine.sim_speed=20", *load)
     assert ended.code == 6, ended.err
     well, over = ended.points()
-    assert [line["rate"] for line in ended.ledger()] == [5, 60]
+    assert [line["rate"] for line in ended.ledger()] == [10, 120]
     assert [(point["load"]["rate"], point["load"]["arrival"]) for point in (well, over)] == [
-        (5, "poisson"),
-        (60, "poisson"),
+        (10, "poisson"),
+        (120, "poisson"),
     ]
     assert well["launch_id"] == over["launch_id"]
     # To the nanosecond, which is what it is made of: the difference of two decimals is not always the whole one.
-    assert round(well["window"]["end_s"] - well["window"]["start_s"], 9) == 4
+    assert round(well["window"]["end_s"] - well["window"]["start_s"], 9) == 2
     assert reasons(well) - excused(well) <= CLIENT
     assert well["summary"]["ttft_planned_ms"]["p50"] >= well["summary"]["ttft_ms"]["p50"] > 0
-    rows = pq.read_table(ended.results / "r5" / "requests.parquet")
-    assert set(rows["rate"].to_pylist()) == {5}
+    rows = pq.read_table(ended.results / "r10" / "requests.parquet")
+    assert set(rows["rate"].to_pylist()) == {10}
     assert rows["concurrency"].null_count == len(rows)
     assert pc.all(pc.equal(rows["outcome"].filter(rows["in_window"]), "ok")).as_py()
     assert "overload" in reasons(over)

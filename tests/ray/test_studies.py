@@ -4,12 +4,12 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running import RUN_S_MAX, Ended, Run, eventually, lines_of
+from running import LOADGEN, RUN_S_MAX, Ended, Run, eventually
 
 from loadgen import compare
 from loadgen.__main__ import main
@@ -25,6 +25,7 @@ TABLE = [
     *((1, name, level, False) for name in ("eagle_topk1_v2", "baseline") for level in (1, 2)),
     (1, "baseline", 2, True),
 ]
+
 STOP_S_MAX = 30.0
 
 
@@ -32,19 +33,27 @@ def cell(line: dict[str, Any]) -> tuple[Any, ...]:
     return (line["block"], line["variant"], line["concurrency"], line["repeat"])
 
 
-def test_interrupted_and_gone_on_with(start: Callable[..., Run], cli: Callable[..., Ended]) -> None:
+@pytest.fixture
+def first(tmp_path: Path) -> Iterator[Ended]:
+    """The study in a process of its own, which Ctrl-C ended when two Points were measured."""
+    run = Run(STUDY, tmp_path / "work", {}, LOADGEN)
+    try:
+        ledger = run.await_found("outputs/*/*/ledger.jsonl")
+        eventually(lambda: len(ledger.read_text().splitlines()) >= 2, RUN_S_MAX, "two Points")
+        os.kill(run.process.pid, signal.SIGINT)
+        yield run.end(STOP_S_MAX)
+    finally:
+        run.kill()
+
+
+def test_interrupted_and_gone_on_with(first: Ended, cli: Callable[..., Ended]) -> None:
     """Every Point of the study once, in its order, those that were VALID before as they were; then the comparison."""
-    run = start(*STUDY)
-    ledger = run.await_found("outputs/*/*/ledger.jsonl")
-    eventually(lambda: len(ledger.read_text().splitlines()) >= 2, RUN_S_MAX, "two Points")
-    os.kill(run.process.pid, signal.SIGINT)
-    first = run.end(STOP_S_MAX)
     assert first.code == 130
     assert f"python -m loadgen.compare {first.results}" in first.out
-    before = lines_of(ledger)
+    before = first.ledger()
     assert len(before) < len(TABLE)
     valid = {cell(line): line["point_id"] for line in before if line["status"] == "VALID"}
-    ended = cli(*STUDY, "resume=true")
+    ended = cli(*STUDY, "resume=true", folder=first.folder)
     assert ended.code in (0, 6), ended.err
     newest = {cell(line): line for line in ended.ledger()}
     assert list(newest) == TABLE
