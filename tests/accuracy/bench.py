@@ -9,6 +9,7 @@ imports, in both; its ratio is the median of every of our runs over every bare o
 """
 
 import csv
+import functools
 import re
 import resource
 import shutil
@@ -157,6 +158,7 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return out
 
 
+@functools.cache
 def start_cpu_s(who: str) -> float:
     """CPU seconds that a client needs before it does anything."""
     program = "ours.py" if who == "ours" else "limit.py"

@@ -9,7 +9,10 @@ import pytest
 from conftest import CLIENT_RULES, measured, server_reasons
 
 pytestmark = pytest.mark.slow
-OPEN = ("-m", "+variant=baseline", "engine=sim", "load=open", "load.rate=6", "load.window_s=80")
+RATE, WINDOW_S = 12, 40
+# 480 requests, at a speed at which the engine is as busy as with six a second at ten times.
+SIM = ("-m", "+variant=baseline", "engine=sim", "engine.sim_speed=20")
+OPEN = (*SIM, "load=open", f"load.rate={RATE}", f"load.window_s={WINDOW_S}")
 STALL_S, SHARES = 2.0, (0.95, 0.99)
 # Of 480 requests 24 lie above p95 and 5 above p99: who happens to come in a stall moves these by tenths of a second.
 # When it is over those who waited are taken up one behind the other.
@@ -18,7 +21,7 @@ CHANCE_S, BEHIND_S = 0.4, 0.3
 
 def waits_s(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """From planned to the first token, of all requests in the window; and what each owes to stalls by arithmetic."""
-    rows = pq.read_table(folder / "r6" / "requests.parquet")
+    rows = pq.read_table(folder / f"r{RATE}" / "requests.parquet")
     inside = rows.filter(rows["in_window"])
     planned_s, first_s = (inside[name].to_numpy() / 1e9 for name in ("planned_ns", "first_token_ns"))
     events_s = np.sort(rows["chunk_ns"].combine_chunks().flatten().to_numpy()) / 1e9
@@ -40,7 +43,7 @@ def test_a_stall_is_seen_by_who_came_meanwhile(tmp_path: Path) -> None:
     _, points, said = measured(tmp_path, *OPEN, *stalls, limit_s=400)
     assert len(points) == 2, said
     assert [reason for reason in server_reasons(points) if reason["rule"] not in {*CLIENT_RULES, "lateness_p99"}] == []
-    folders = [path.parent.parent for path in sorted(tmp_path.glob("outputs/**/r6/point.json"))]
+    folders = [path.parent.parent for path in sorted(tmp_path.glob(f"outputs/**/r{RATE}/point.json"))]
     (without, nothing), (stalled, owed) = map(waits_s, folders)
     print(*(np.quantile(values, (0.5, *SHARES)).round(3) for values in (without, stalled, owed)))
     assert not nothing.any()
