@@ -6,7 +6,7 @@ Its prompts' text and the speed mean nothing (a random model, plain PyTorch); di
 import re
 
 import pytest
-from engines import Study, require_nothing_left, run, unprepared
+from engines import ONE_BLOCK, SHORT, Study, require_nothing_left, run, unprepared
 
 from loadgen import audit, compare
 from loadgen.paired import TOO_FEW
@@ -18,13 +18,13 @@ pytestmark = [
 
 SPECULATIVE = {"eagle1_chain": "chain_sync", "eagle1_tree": "tree_sync", "ngram": "ngram"}
 REQUESTS = 3 + 12 + 24
-BLOCKS = 2
+BLOCKS = 1 if SHORT else 2
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """Four variants at three levels in two blocks: eight servers."""
-    return run(tmp_path_factory.mktemp("sglang"), "-m", "+study=real_sglang", "output.quiet=true")
+    """Four variants at three levels in two blocks, or one: eight servers, or four."""
+    return run(tmp_path_factory.mktemp("sglang"), "-m", "+study=real_sglang", "output.quiet=true", *ONE_BLOCK)
 
 
 def test_the_study_runs_to_its_end(study: Study, capsys: pytest.CaptureFixture[str]) -> None:

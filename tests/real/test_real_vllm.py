@@ -3,21 +3,22 @@
 from typing import Any
 
 import pytest
-from engines import Study, require_nothing_left, run, unprepared
+from engines import ONE_BLOCK, SHORT, Study, require_nothing_left, run, unprepared
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(reason := unprepared("vllm", "smollm2_135m")), reason=reason or "prepared"),
 ]
 
-LEVELS, BLOCKS = (1, 2, 4, 8), 2
+LEVELS, BLOCKS = ((1, 8), 1) if SHORT else ((1, 2, 4, 8), 2)
+FEW = (*ONE_BLOCK, "load.concurrency=[1,8]", "load.requests=[3,24]") if SHORT else ()
 GUESSES = 3  # num_speculative_tokens: a verify step gives at most one more
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """Two variants at four levels in two blocks: four servers."""
-    return run(tmp_path_factory.mktemp("vllm"), "-m", "+study=real_vllm", "output.quiet=true")
+    """Two variants at four levels in two blocks, or two levels in one: four servers, or two."""
+    return run(tmp_path_factory.mktemp("vllm"), "-m", "+study=real_vllm", "output.quiet=true", *FEW)
 
 
 def beyond_one_step(counts: list[int]) -> int:
