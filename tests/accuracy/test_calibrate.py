@@ -88,7 +88,7 @@ def test_a_clean_run_is_valid_ten_times_in_a_row(tmp_path: Path) -> None:
     """The same question ten times: nothing of ours makes one of them INVALID."""
     runs = f"tags.run={','.join(map(str, range(TIMES)))}"
     # Requests of more than a second: a pause of the server herds few of their streams.
-    asked = ["-m", runs, "+variant=baseline", "engine=sim", "engine.sim_speed=20", "load.concurrency=16"]
+    asked = ["-m", runs, "+variant=baseline", "engine=sim", "load.concurrency=16"]
     with Stolen() as stolen:
         code, points, said = measured(tmp_path, *asked, limit_s=300)
     assert code in (0, 6), said

@@ -110,6 +110,7 @@ def points_of(root: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(root.rglob("point.json"))]
 
 
+@pytest.mark.slow  # two commands at once with two servers each, here and in the other two that look at what they left
 def test_j04_two_sweeps_in_one_second(two_sweeps: tuple[Path, list[Ended]]) -> None:
     """Each gets a folder of its own; all four results are on disk, none mixed."""
     folder, ended = two_sweeps
@@ -153,6 +154,7 @@ def test_j05_what_passes_stays_as_it_is(given: str, say: Callable[..., Told]) ->
     assert given.partition("=")[2].strip("'") in out
 
 
+@pytest.mark.slow
 def test_j06_override_text_is_no_folder_name(two_sweeps: tuple[Path, list[Ended]]) -> None:
     """Slashes and 300 characters in values: both runs measured, their folders one level deep, values exact."""
     folder, _ = two_sweeps
@@ -230,6 +232,7 @@ def test_j10_a_sweep_over_variants_with_different_flags(say: Callable[..., Told]
     assert "write ++variant.args.speculative_num_steps=..." in err
 
 
+@pytest.mark.slow
 def test_j11_relative_paths_mean_where_the_command_was_typed(two_sweeps: tuple[Path, list[Ended]]) -> None:
     """With hydra.job.chdir=true too the prompts are read there and the results lie there."""
     folder, _ = two_sweeps

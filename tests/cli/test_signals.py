@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
+import pytest
 from running import ENDLESS, TINY, Ended, Run, below_us, eventually, faulty_python, servers
 
 from loadgen import footprint
@@ -33,6 +34,7 @@ def await_rows(run: Run) -> None:
     eventually(lambda: "ok" in read_rows(stream)["outcome"].to_pylist(), START_S_MAX, "a row")
 
 
+@pytest.mark.slow
 def test_l01_r6_r7_while_ray_starts(start: Callable[..., Run], tmp_path: Path) -> None:
     """Ctrl-C at once, SIGTERM when Ray may have put its own handler in place: 130 and 143, Ray and its files gone."""
     runs = [start(BASELINE, *TINY, folder=tmp_path / name) for name in "ab"]
@@ -45,6 +47,7 @@ def test_l01_r6_r7_while_ray_starts(start: Callable[..., Run], tmp_path: Path) -
     assert "Traceback" not in ended[0].err + ended[1].err
 
 
+@pytest.mark.slow
 def test_r6_r7_while_the_server_starts_and_in_the_warm_up(start: Callable[..., Run], tmp_path: Path) -> None:
     """A server that would load for a minute, and warm-up requests that would take minutes: ended, no next run begun."""
     faults = (f"engine.python={faulty_python(tmp_path)}", "variant.env.FAULTS=slow_start:60")

@@ -11,12 +11,20 @@ from typing import Any
 
 import pytest
 
+from server import torch_trace
 from server.ask import Access
 from server.spec import ServerSpec
 from server.torch_trace import take
 
 TRACE = json.dumps({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2}]}).encode()
-SIM = ServerSpec("sim", "baseline", {}, {}, version="0.5.23")  # waits a second where a real one is given minutes
+SIM = ServerSpec("sim", "baseline", {}, {}, version="0.5.23")  # given a moment where a real one is given minutes
+
+
+@pytest.fixture(autouse=True)
+def in_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file rests sooner than a trace of a gigabyte."""
+    for name, value_s in (("REST_S", 0.2), ("SIMULATED_S_MAX", 0.2), ("POLL_S", 0.05)):
+        monkeypatch.setattr(torch_trace, name, value_s)
 
 
 class Profiled:
@@ -132,7 +140,7 @@ def test_a_trace_that_is_still_being_written(serve: Callable[..., Profiled], tmp
         path.write_bytes(whole[:20])
 
         def later() -> None:
-            time.sleep(2)
+            time.sleep(3 * torch_trace.REST_S)
             path.write_bytes(whole)
 
         threading.Thread(target=later, daemon=True).start()

@@ -249,10 +249,11 @@ async def test_times_count_from_the_start() -> None:
     assert all(0 <= row["sent_ns"] <= row["done_ns"] <= wall_ns for row in board.rows)
 
 
-async def test_a_beat_says_how_things_stand() -> None:
+async def test_a_beat_says_how_things_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts are cumulative, ends and health are each told once."""
+    monkeypatch.setattr(loadgen.run, "BEAT_S", 0.25)
     async with scripted(well(50, 100)) as server:
-        board = await until(lambda beat: beat["t_ns"] > 2.2 * NS).drive(shard(server.url))
+        board = await until(lambda beat: beat["t_ns"] > 0.6 * NS).drive(shard(server.url))
     check(board)
     beats = board.running
     assert beats[0].keys() == {
@@ -274,11 +275,12 @@ async def test_a_beat_says_how_things_stand() -> None:
     assert health[0]["variant"] == "baseline"
 
 
-async def test_rows_are_handed_on_every_second() -> None:
+async def test_rows_are_handed_on_every_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows do not wait for the end."""
+    monkeypatch.setattr(loadgen.run, "BEAT_S", 0.25)
     seen: list[int] = []
     async with scripted(well(10, 20)) as server:
-        board = until(lambda beat: beat["t_ns"] > 2.6 * NS)
+        board = until(lambda beat: beat["t_ns"] > 0.65 * NS)
         whole = board.answer
         board.answer = lambda beat: seen.append(len(board.rows)) or whole(beat)  # type: ignore[func-returns-value]
         await board.drive(shard(server.url))
@@ -340,18 +342,19 @@ async def test_a_board_that_is_gone_stops_the_worker(silent: bool, monkeypatch: 
     assert board.outcomes["ok"] > 0
 
 
-async def test_a_slow_board_delays_no_request() -> None:
-    """While the board thinks, streams go on."""
+async def test_a_slow_board_delays_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the board thinks, for longer than the time between two beats, streams go on."""
+    monkeypatch.setattr(loadgen.run, "BEAT_S", 0.25)
 
     async def slow(beat: dict[str, Any]) -> dict[str, Any]:
-        await asyncio.sleep(1.5)
-        return {"go": beat["t_ns"] < 2 * NS}
+        await asyncio.sleep(0.4)
+        return {"go": beat["t_ns"] < 0.5 * NS}
 
     async with scripted(well(10, 20)) as server:
         board = await Board(slow).drive(shard(server.url))
     check(board)
-    seconds = {row["sent_ns"] // (NS // 2) for row in board.rows}
-    assert seconds >= set(range(6))
+    eighths = {row["sent_ns"] // (NS // 8) for row in board.rows}
+    assert eighths >= set(range(6))
 
 
 async def test_a_worker_that_is_behind_with_its_rows_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,9 +151,12 @@ def test_h06_launches_at_once_share_nothing(spec: Specs, started: Start) -> None
 
 
 @pytest.mark.parametrize("guards", [None, signal.SIGSTOP, signal.SIGKILL])
-def test_i01_a_launch_whose_actor_is_gone(spec: Specs, tmp_path: Path, guards: signal.Signals | None) -> None:
+def test_i01_a_launch_whose_actor_is_gone(
+    spec: Specs, tmp_path: Path, guards: signal.Signals | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever happened to its guard, which even waits for an actor that was stopped: somebody else ends it by its
     name, with what was forked since, and proves that nothing is left."""
+    monkeypatch.setattr("server.stop.ABANDONED_S_MAX", 1.0)  # nobody tells its guard that the actor is gone
     running = prove(launch(spec(ignore_term=True), tmp_path / "out", "127.0.0.1", name="0a1b")).running
     stray = ask(running.url, "/fork", post=True, timeout_s=10).json()["pid"]
     if guards:

@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from running import TINY, Ended, faulty_python
+
+pytestmark = pytest.mark.slow
 
 
 def test_r4_a_server_that_stands_still_or_hangs(cli: Callable[..., Ended], tmp_path: Path) -> None:

@@ -216,6 +216,7 @@ def test_a_server_that_dies_soon_after_it_was_ready(tmp_path: Path, capsys: pyte
     assert "warm-up requests was answered" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_simulated_server_has_no_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """engine.profile=true: its load comes once more, unrecorded; that no trace came is said, and the Points stand."""
     asked = ["load.concurrency=[2,3]", "load.requests=[6,6]", "engine.profile=true", "engine.profile_steps=5"]

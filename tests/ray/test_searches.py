@@ -34,6 +34,7 @@ def measured(ended: Ended) -> dict[int, dict]:
     return {point["load"]["concurrency"]: point["summary"] for point in valid}
 
 
+@pytest.mark.slow
 def test_the_largest_concurrency_that_keeps_a_time_per_token(cli: Callable[..., Ended]) -> None:
     """By the profile kept at 2 streams (2.5 ms) and not at 8 (4 ms and the prefills in between); noise only adds."""
     asked = ("+variant=baseline", *SIM, "engine.sim_speed=5", "load.search=slo", "load.concurrency=[2,16]")

@@ -46,6 +46,7 @@ def first(tmp_path: Path) -> Iterator[Ended]:
         run.kill()
 
 
+@pytest.mark.slow
 def test_interrupted_and_gone_on_with(first: Ended, cli: Callable[..., Ended]) -> None:
     """Every Point of the study once, in its order, those that were VALID before as they were; then the comparison."""
     assert first.code == 130

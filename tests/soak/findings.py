@@ -11,7 +11,7 @@ from sampling import Held
 MIB = 1024 * 1024
 SAMPLES_MIN = 3 * BLOCKS
 GROWTH_MIB_PER_MIN_MAX = 0.05  # so much a minute is no leak: 70 MiB a day
-# What is kept until the Point is whole, in MiB a minute, with room for noise. All of it is by second, nothing by request.
+# Kept until the Point is whole, in MiB a minute, with room for noise: all of it by second, nothing by request.
 BY_DESIGN_MIB_PER_MIN = {
     "driver": 0.25,  # 0.14: Health's row of each worker and second, 2.3 KiB
     "server's actor": 0.5,  # 0.3: samples of /metrics; it drops the oldest beyond an hour of a large server's
