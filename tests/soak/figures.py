@@ -4,7 +4,9 @@ Read in parts, since the events of half an hour do not fit into every memory.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +56,6 @@ def read(point_file: Path) -> Told:
 
 def begun_s(point: dict[str, Any]) -> float:
     """When the Point began, seconds since 1970."""
-    from datetime import datetime
-
     return datetime.fromisoformat(point["started_at"]).timestamp()
 
 
@@ -88,12 +88,17 @@ def _requests(path: Path, start_ns: float, end_ns: float) -> dict[str, Any]:
         "sent": sent,
         "figures": {
             "events/s": drawn / each_s,
-            "TTFT p50, ms": np.array([np.quantile(one, 0.5) for one in ttfts]),
-            "TTFT p90, ms": np.array([np.quantile(one, 0.9) for one in ttfts]),
+            "TTFT p50, ms": _quantiles(ttfts, 0.5),
+            "TTFT p90, ms": _quantiles(ttfts, 0.9),
             "chunk gap p50, ms": _gap_quantile(gaps, 0.5),
             "chunk gap p99, ms": _gap_quantile(gaps, 0.99),
         },
     }
+
+
+def _quantiles(parts: Sequence[np.ndarray], q: float) -> np.ndarray:
+    """One value a block; NaN where nothing fell into it, as when streams in step ask together."""
+    return np.array([np.quantile(one, q) if len(one) else np.nan for one in parts])
 
 
 def _count(stamps: np.ndarray, start_ns: float, end_ns: float) -> np.ndarray:
@@ -132,7 +137,7 @@ def _lags(path: Path, start_ns: float, end_ns: float) -> dict[str, np.ndarray]:
             cpu[one].append(cols["cpu_share"][row == one])
     lags = [np.concatenate(one) for one in lag]
     return {
-        "loop lag p50, ms": np.array([np.quantile(one, 0.5) for one in lags]),
-        "loop lag p99, ms": np.array([np.quantile(one, 0.99) for one in lags]),
-        "worker CPU, cores": np.array([np.concatenate(one).mean() for one in cpu]),
+        "loop lag p50, ms": _quantiles(lags, 0.5),
+        "loop lag p99, ms": _quantiles(lags, 0.99),
+        "worker CPU, cores": _quantiles([np.concatenate(one) for one in cpu], 0.5),
     }

@@ -37,10 +37,11 @@ def settled(times_s: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def blocks(times_s: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]:
-    """The medians of BLOCKS equal parts of the time, and the minutes of each part."""
+    """The medians of BLOCKS equal parts of the time (NaN without a sample), and the minutes of each part."""
     length_s = (times_s[-1] - times_s[0]) / BLOCKS
     number = np.minimum((times_s - times_s[0]) / length_s, BLOCKS - 1).astype(int)
-    return np.array([np.median(values[number == one]) for one in range(BLOCKS)]), length_s / 60
+    parts = [values[number == one] for one in range(BLOCKS)]
+    return np.array([np.median(part) if len(part) else np.nan for part in parts]), length_s / 60
 
 
 def theil_sen(values: np.ndarray) -> float:
@@ -66,9 +67,10 @@ def growth(times_s: Sequence[float], values: Sequence[float]) -> Trend:
 
 
 def drift(level: Sequence[float], minutes: float) -> Trend:
-    """How fast a figure moves, given a value for each block of `minutes`: least squares and its t interval."""
-    known = np.asarray(level, float)
-    at = (np.arange(len(known)) - (len(known) - 1) / 2) * minutes
+    """How fast a figure moves, given a value for each block of `minutes`, or NaN: least squares and its t interval."""
+    told = ~np.isnan(np.asarray(level, float))
+    known, at = np.asarray(level, float)[told], np.flatnonzero(told) * minutes
+    at = at - at.mean()
     slope = float((at * known).sum() / (at**2).sum())
     left = known - known.mean() - slope * at
     error = float(np.sqrt((left**2).sum() / (len(known) - 2) / (at**2).sum()))

@@ -71,6 +71,16 @@ def test_noise_that_would_hide_a_leak_is_not_flat() -> None:
     assert found.word == "too noisy to tell"
 
 
+def test_a_time_without_samples_is_not_flat() -> None:
+    """What was not looked at is not said to have stayed."""
+    whole = held("driver")
+    kept = [place for place in range(SECONDS) if not 150 < place < 190]
+    series = {name: [getattr(whole, name)[place] for place in kept] for name in ("times_s", "memory", "descriptors")}
+    holed = replace(whole, **series, threads=[9] * len(kept), cpu_s=[whole.cpu_s[place] for place in kept])
+    (found,) = [one for one in of_processes(told(), [holed]) if "memory" in one.what]
+    assert found.word == "too noisy to tell"
+
+
 def test_processes_that_become_more() -> None:
     """One more every minute is found although none of them lives through the window."""
     more = [held(f"idle {number}").between(60 * number, SECONDS) for number in range(5)]

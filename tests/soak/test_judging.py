@@ -82,6 +82,9 @@ def test_a_figure_that_drifts_is_told_from_one_that_varies() -> None:
     moving = drift(spread[0] + np.linspace(0, 50, BLOCKS), 1.0)
     assert moving.above(0)
     assert moving.per_min == pytest.approx(50 / BLOCKS, rel=0.3)
+    gaps = spread[0] + np.linspace(0, 50, BLOCKS)
+    gaps[[3, 11]] = np.nan  # blocks into which nothing fell
+    assert drift(gaps, 1.0).above(0)
 
 
 def test_numbers_that_come_and_go() -> None:
