@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from running import ENDLESS, TINY, Ended, Run, below_us, eventually, faulty_python, servers
+from running import ENDLESS, TINY, Ended, Run, eventually, faulty_python, servers
 
 from loadgen import footprint
 from loadgen.dataset import read_rows
