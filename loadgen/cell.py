@@ -117,7 +117,7 @@ def shards_of(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
             limits=limits(conf.load),
             identity=cell.identity,
             api_key_env=conf.engine.api_key_env,
-            ca_file=conf.engine.ca_file,
+            tls=launched.spec.tls,
             keep_text=conf.output.text,
         )
         for number in range(count)

@@ -110,6 +110,7 @@ def _check_engine(config: Config) -> None:
     _check_python("engine.python", engine.python)
     _check_cores(engine.cores)
     _check_urls(config)
+    _check_tls(engine)
 
 
 def _check_profile(engine: Engine) -> None:
@@ -160,6 +161,13 @@ def _check_urls(config: Config) -> None:
         raise ConfigError(f"engine.url={engine.url} names a server twice; name each once")
     if given and engine.kind != "external":
         raise ConfigError("engine.url is for a server that already runs: add engine=external, or leave engine.url out")
+
+
+def _check_tls(engine: Engine) -> None:
+    if engine.client_key_file and not engine.client_cert_file:
+        raise ConfigError("engine.client_key_file is the key of a certificate: add engine.client_cert_file=FILE")
+    if engine.ca_file and not engine.tls_verify:
+        raise ConfigError("engine.ca_file verifies what engine.tls_verify=false believes unseen; leave one of them out")
 
 
 def _is_address(url: str) -> bool:

@@ -45,6 +45,9 @@ class Engine:
     profile_steps: int = 20
     api_key_env: str | None = None
     ca_file: str | None = None
+    client_cert_file: str | None = None
+    client_key_file: str | None = None
+    tls_verify: bool = True
     ready_s_max: float = 3600.0
     warm_up_s_max: float = 600.0
     hang_s_max: float = 120.0

@@ -12,10 +12,12 @@ from loadgen.errors import ConfigError
 from server.flags import canonical, twice
 from server.sim.flags import VERSIONS as SIMULATED_VERSIONS
 from server.spec import STARTED
+from server.tls import VERIFIED, Tls, context, remarks
 from server.variant import ServerSpec, SpecError, check, missing_keys, parse_version
 
 # Flags whose value is a file: one of the user's, or one that stands beside the variants.
 FILE_FLAGS = ("speculative_adaptive_config",)
+ENGINE_FILES = ("sim_profile", "ca_file", "client_cert_file", "client_key_file")
 VARIANTS = Path(variants.__file__).parent
 
 
@@ -37,7 +39,7 @@ def server_spec(conf: Config, kind: str) -> ServerSpec:
         since=conf.variant.since,
         sim_speed=conf.engine.sim_speed,
         sim_profile=_absolute(conf.engine.sim_profile),
-        ca_file=_absolute(conf.engine.ca_file),
+        tls=tls_of(conf),
         api_key_env=conf.engine.api_key_env,
         ready_s_max=conf.engine.ready_s_max,
         hang_s_max=conf.engine.hang_s_max,
@@ -97,6 +99,18 @@ def _file(flag: str, value: Any) -> Any:
     return str(beside if not own.is_file() and beside.is_file() else own.absolute())
 
 
+def tls_of(conf: Config) -> Tls:
+    """How https connections are secured; files absolute."""
+    engine = conf.engine
+    ca, certificate, key = map(_absolute, (engine.ca_file, engine.client_cert_file, engine.client_key_file))
+    return Tls(ca, certificate, key, engine.tls_verify)
+
+
+def warnings(conf: Config) -> list[str]:
+    """What is to be known of its server before anything starts."""
+    return remarks(tls_of(conf), urls(conf.engine))
+
+
 def _absolute(name: str | None) -> str | None:
     """A file named on the driver's command line, for processes that run elsewhere."""
     return str(Path(name).absolute()) if name else None
@@ -114,9 +128,11 @@ def check_inputs(conf: Config) -> None:
     """Refuse what would only be missed later: files, and the key's variable. Raises ConfigError."""
     args = {**conf.engine.args, **conf.variant.args}
     files = [(f"variant.args.{flag}", _file(flag, args.get(flag))) for flag in FILE_FLAGS]
-    for key, name in (("engine.sim_profile", conf.engine.sim_profile), ("engine.ca_file", conf.engine.ca_file), *files):
+    named = [(f"engine.{name}", getattr(conf.engine, name)) for name in ENGINE_FILES]
+    for key, name in (*named, *files):
         if isinstance(name, str) and name and not Path(name).is_file():
             raise ConfigError(f"{key}={name}: there is no such file; name one that exists")
+    _check_tls(conf)
     variable = conf.engine.api_key_env
     if variable and not conf.cluster.address and not os.environ.get(variable):
         raise ConfigError(f"engine.api_key_env={variable}: that variable is not set; export it before the run")
@@ -124,6 +140,16 @@ def check_inputs(conf: Config) -> None:
         raise ConfigError(
             f"engine.version={conf.engine.version}: the simulator speaks {' and '.join(SIMULATED_VERSIONS)}"
         )
+
+
+def _check_tls(conf: Config) -> None:
+    """Certificates that no worker could use are refused here, and not by each of them."""
+    if (tls := tls_of(conf)) == VERIFIED:
+        return
+    try:
+        context(tls)
+    except OSError as error:
+        raise ConfigError(str(error)) from None
 
 
 def resolve_engine(conf: Config, gpus: Sequence[int]) -> str:

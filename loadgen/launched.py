@@ -10,7 +10,7 @@ from typing import Any
 from loadgen import cluster
 from loadgen.nodes import Places
 from loadgen.window import Measured
-from server import effects, proof
+from server import effects, proof, tls
 from server.variant import ServerSpec, mode_of, parse_version
 
 PROFILED = "torch's profiler has run in this server before (engine.profile): it may be slower than a fresh one"
@@ -78,7 +78,8 @@ class Launched:
         """What is to be known with every result, and speaks against none."""
         decided = proof.remarks(self.spec, self.endpoint.get("server_info"))
         slower = [PROFILED] if self.profiled else []
-        return [*slower, *decided, *effects.remarks(self.endpoint.get("said", []))]
+        unproven = tls.remarks(self.spec.tls, self.spec.urls)
+        return [*slower, *decided, *unproven, *effects.remarks(self.endpoint.get("said", []))]
 
 
 def suffix(count: int) -> str:

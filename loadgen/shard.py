@@ -10,6 +10,7 @@ from loadgen.config import Load
 from loadgen.errors import ConfigError
 from loadgen.plan import Plan
 from loadgen.trace import Limits
+from server.tls import VERIFIED, Tls
 
 PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "generate": "/generate"}
 
@@ -37,7 +38,7 @@ class Shard:
     limits: Limits
     identity: Mapping[str, Any]
     api_key_env: str | None = None
-    ca_file: str | None = None
+    tls: Tls = VERIFIED
     keep_text: bool = False
     places: int = 0  # how many requests of this worker may be in flight at once: the worker finds it out
 

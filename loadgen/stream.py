@@ -22,10 +22,12 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import HttpProcessingError
 
 from loadgen.body import Body
+from loadgen.errors import ConfigError
 from loadgen.framing import header_lines
 from loadgen.head import JSON_TYPE, is_stream, refusal
 from loadgen.record import Outcome
 from loadgen.trace import Deadlines, Limits, Trace
+from server.tls import CLOSED, VERIFIED, Tls, context, trouble, unfinished
 
 KEEPALIVE_S = 4.0  # servers close idle connections after 5 s (uvicorn); one that is about to go is not used
 HEADERS = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "User-Agent": "loadgen"}
@@ -40,8 +42,8 @@ class Wire(ResponseHandler):
 
     # Beside the parent's many attributes these would be looked up by name at each read.
     __slots__ = (
-        "_answered", "_body", "_deadlines", "_head_tail", "_limits", "_message", "_opened_ns", "_own", "_taking",
-        "_trace",
+        "_answered", "_body", "_deadlines", "_head_tail", "_limits", "_message", "_opened_ns", "_own", "_secured",
+        "_taking", "_trace",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -51,12 +53,14 @@ class Wire(ResponseHandler):
         self._body: Body | None = None
         self._deadlines: Deadlines | None = None
         self._opened_ns = 0
+        self._secured: ssl.SSLObject | None = None
         self._message: Any = None
         self._own = False
         self._answered: asyncio.Future[Answer | None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._opened_ns = monotonic_ns()
+        self._secured = transport.get_extra_info("ssl_object")
         super().connection_made(transport)
 
     def begin(self, request: bytes, trace: Trace, limits: Limits, api: str) -> "asyncio.Future[Answer | None]":
@@ -95,7 +99,14 @@ class Wire(ResponseHandler):
     def set_exception(self, exc: type[BaseException] | BaseException, *cause: BaseException) -> None:
         super().set_exception(exc, *cause)  # type: ignore[arg-type]
         if self._answered is not None and not self._answered.done():
-            self._answered.set_exception(exc)
+            # A server that wants a certificate of ours says so after the handshake, or closes; aiohttp hides which.
+            told = [one for one in cause if isinstance(one, ssl.SSLError)]
+            told += [ssl.SSLError(CLOSED)] if self._is_new() and unfinished(self._secured) else []
+            self._answered.set_exception(told[0] if told else exc)
+
+    def _is_new(self) -> bool:
+        """Whether the exchange opened this connection and has seen nothing of an answer."""
+        return not self._head_tail and self._trace is not None and self._trace.connect_ns is not None
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if self._trace is not None and self._own:
@@ -190,11 +201,17 @@ class Session:
 
 
 @contextlib.asynccontextmanager
-async def session(limits: Limits, ca_file: str | None = None, api_key: str | None = None) -> AsyncIterator[Session]:
-    """The worker's one session: no pool limit, no redirects, no cookies, no proxies, no retries, our own deadlines."""
-    tls = ssl.create_default_context(cafile=ca_file) if ca_file else True
+async def session(limits: Limits, tls: Tls = VERIFIED, api_key: str | None = None) -> AsyncIterator[Session]:
+    """The worker's one session: no pool limit, no redirects, no cookies, no proxies, no retries, our own deadlines.
+
+    ConfigError where a file of `tls` cannot be used here.
+    """
+    try:
+        secured = context(tls) if tls != VERIFIED else True
+    except OSError as error:
+        raise ConfigError(f"{error} (on {os.uname().nodename}, where the worker runs)") from None
     # ttl None: a name is resolved once, every connection of the Point goes to what it said then.
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=None, ssl=tls)
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=None, ssl=secured)
     connector._factory = functools.partial(Wire, loop=asyncio.get_running_loop())  # type: ignore[assignment]
     timeout = aiohttp.ClientTimeout(total=None, connect=limits.connect_s, ceil_threshold=float("inf"))
     secret = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -263,7 +280,7 @@ def _classify(error: BaseException, trace: Trace) -> tuple[Outcome, str]:
     """The outcome of what aiohttp raised, and its text (never its repr, which shows headers)."""
     text = str(error) or type(error).__name__
     if isinstance(error, aiohttp.ClientSSLError | aiohttp.ServerFingerprintMismatch | ssl.SSLError):
-        return Outcome.TLS, text
+        return Outcome.TLS, trouble(getattr(error, "os_error", error)) or text
     if isinstance(error, HttpProcessingError):
         # Its own text repeats the bytes that it could not read.
         return Outcome.MALFORMED, "the response's head is not HTTP, or has a line of more than 8190 bytes"

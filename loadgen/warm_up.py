@@ -33,7 +33,7 @@ def warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
         limits=limits(load),
         identity={},
         api_key_env=conf.engine.api_key_env,
-        ca_file=launched.spec.ca_file,
+        tls=launched.spec.tls,
         keep_text=False,
     )
     crew = hire([shard], load, 0.0, True, launched.places, None)

@@ -51,7 +51,7 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
     gc.freeze()  # what is here now lives as long as the worker: no collection needs to look at it
     gc.set_threshold(*COLLECT_AT)
     try:
-        async with session(shard.limits, shard.ca_file, key) as http:
+        async with session(shard.limits, shard.tls, key) as http:
             start_utc_ns, apart, reason = await _ready(shard, tell)
             if start_utc_ns is None:
                 return result(shard, reason)

@@ -289,7 +289,7 @@ class ServerActor:
         return os.environ.get(self._spec.api_key_env) if self._spec.api_key_env else None
 
     def _access(self) -> Access:
-        return Access(self._key(), self._spec.ca_file)
+        return Access(self._key(), self._spec.tls)
 
     def _told(self, info: dict[str, Any]) -> dict[str, Any]:
         return readable(redacted(info, tuple(filter(None, [self._key()]))))

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from server.tls import CLOSED, VERIFIED, Tls, context, trouble
+
 # /server_info of a large server has some hundred kilobytes, /metrics some megabytes.
 BODY_BYTES_MAX = 32 * 1024 * 1024
 READ_BYTES = 256 * 1024
@@ -51,10 +53,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Access:
-    """What a server asks for: an API key (never shown), and the authority that signed its certificate (PEM file)."""
+    """What a server asks for: an API key (never shown), and how an https connection is secured."""
 
     key: str | None = field(default=None, repr=False)
-    ca_file: str | None = None
+    tls: Tls = VERIFIED
 
 
 OPEN = Access()
@@ -78,7 +80,7 @@ def ask(
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise OSError(f"{url!r} is no address of a server; write it as http://host:port")
-    connection = _connection(parts, timeout_s, access.ca_file)
+    connection = _connection(parts, timeout_s, access.tls)
     headers = {"Accept-Encoding": "identity", "Connection": "close"}
     headers |= {"Authorization": f"Bearer {access.key}"} if access.key else {}
     headers |= {"Content-Type": "application/json"} if body is not None else {}
@@ -88,19 +90,22 @@ def ask(
         connection.request(method, parts.path + path, body=content, headers=headers)
         response = connection.getresponse()
         return Answer(response.status, _read(response, time.monotonic() + timeout_s))
+    except ssl.SSLError as error:  # some of them are ValueErrors too
+        raise OSError(trouble(error)) from None
     except (http.client.HTTPException, ValueError) as error:
         # Never repr: it may hold the request's headers.
-        raise OSError(f"no HTTP answer from {parts.hostname}: {type(error).__name__}") from None
+        silent = parts.scheme == "https" and isinstance(error, http.client.RemoteDisconnected)
+        hint = f"; {trouble(ssl.SSLError(CLOSED))}" if silent else ""
+        raise OSError(f"no HTTP answer from {parts.hostname}: {type(error).__name__}{hint}") from None
     finally:
         connection.close()
 
 
-def _connection(parts: SplitResult, timeout_s: float, ca_file: str | None) -> http.client.HTTPConnection:
+def _connection(parts: SplitResult, timeout_s: float, tls: Tls) -> http.client.HTTPConnection:
     host = str(parts.hostname)
     if parts.scheme == "http":
         return http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
-    context = ssl.create_default_context(cafile=ca_file)
-    return http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=context)
+    return http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=context(tls))
 
 
 def _read(response: http.client.HTTPResponse, deadline_s: float) -> bytes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from server.flags import Version, canonical, spelled
+from server.tls import VERIFIED, Tls
 
 VERSION_DEFAULT = "0.5.9"
 
@@ -93,7 +94,7 @@ class ServerSpec:
     hang_s_max: float = 120.0  # seconds without a token while it is asked
     stop_s_max: float = 30.0  # seconds from SIGTERM to SIGKILL
     urls: tuple[str, ...] = ()  # external only
-    ca_file: str | None = None  # certificate authority for https, PEM
+    tls: Tls = VERIFIED  # of an https address
     cores: tuple[int, ...] = ()  # cores that the server may use; none: those of the process that starts it
 
     @property

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +14,8 @@ HOLD_S_MAX = 60.0
 
 @dataclass
 class Api:
-    """What the server was asked, and what it shall do: `hold` makes it wait before the answer number `hold_at`."""
+    """What the server was asked, and what it shall do: an empty `key` is none, `hold` makes it wait before the answer
+    number `hold_at`."""
 
     key: str
     answer: str
@@ -54,7 +56,7 @@ def handler(api: Api) -> type[BaseHTTPRequestHandler]:
         def is_known(self) -> bool:
             given = self.headers.get("Authorization")
             api.authorizations.setdefault(self.path, set()).add(given)
-            if given == f"Bearer {api.key}":
+            if given == (f"Bearer {api.key}" if api.key else None):
                 return True
             self.reply(401, b'{"error": "who are you?"}')
             return False
@@ -91,13 +93,15 @@ def handler(api: Api) -> type[BaseHTTPRequestHandler]:
 
 
 @contextlib.contextmanager
-def serving(api: Api) -> Iterator[Api]:
+def serving(api: Api, tls: ssl.SSLContext | None = None) -> Iterator[Api]:
     """The server on a free port of loopback for the length of the block."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler(api))
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    api.url = f"http://127.0.0.1:{server.server_address[1]}"
+    api.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}"
     try:
         yield api
     finally:

@@ -2,11 +2,7 @@
 
 import asyncio
 import socket
-import ssl
-import subprocess
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,9 +43,9 @@ def parse(trace: Trace) -> Parsed:
     return reader.finish()
 
 
-async def ask(server: Scripted, limits: Limits = QUICK, **options: str) -> tuple[Trace, Parsed, Outcome, str | None]:
+async def ask(server: Scripted, limits: Limits = QUICK) -> tuple[Trace, Parsed, Outcome, str | None]:
     """One request; its trace, what it carried, and how it is judged."""
-    async with session(limits, **options) as http:
+    async with session(limits) as http:
         trace = await exchange(http, server.url, {}, BODY, limits, "chat")
     parsed = parse(trace)
     return trace, parsed, *row.outcome_of(trace, parsed)
@@ -137,7 +133,7 @@ async def test_a_pool_of_more_than_a_hundred() -> None:
 async def test_the_request_says_what_it_must() -> None:
     """Identity, no cookies, JSON, and the key where there is one."""
     answer = replace(well(1), head=STREAM_HEAD.replace(b"\r\n\r\n", b"\r\nSet-Cookie: a=b\r\n\r\n"))
-    async with scripted(answer) as server, session(QUICK, None, "sk-canary") as http:
+    async with scripted(answer) as server, session(QUICK, api_key="sk-canary") as http:
         for _ in range(2):
             await exchange(http, server.url, {"X-Request-Id": "p.0.code"}, BODY, QUICK, "chat")
     head = server.requests[1].head
@@ -363,53 +359,6 @@ async def test_a_connect_that_is_not_answered() -> None:
         for one in held:
             one.close()
     assert (trace.outcome, bool(trace.error)) == (Outcome.TIMEOUT_CONNECT, True)
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate for 127.0.0.1, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    command = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
-    )
-    try:
-        subprocess.run(
-            [*command.split(), "-keyout", "key.pem", "-out", "cert.pem"], cwd=folder, check=True, capture_output=True
-        )
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"openssl cannot make a certificate here: {error}")
-    return folder / "cert.pem", folder / "key.pem"
-
-
-@asynccontextmanager
-async def secured(certificate: tuple[Path, Path]) -> AsyncIterator[Scripted]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
-    async with scripted(well(1), context) as server:
-        yield server
-
-
-async def test_tls_is_verified(certificate: tuple[Path, Path]) -> None:
-    """An unknown certificate is `tls`; the same one named by ca_file is not; a wrong host is `tls` again."""
-    async with secured(certificate) as server:
-        assert (await ask(server))[2] is Outcome.TLS
-        assert (await ask(server, ca_file=str(certificate[0])))[2] is Outcome.OK
-        server.url = server.url.replace("127.0.0.1", "localhost")
-        assert (await ask(server, ca_file=str(certificate[0])))[2] is Outcome.TLS
-
-
-async def test_tls_to_a_server_without_it_is_tls() -> None:
-    """A plain server behind https is told as such."""
-
-    async def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server, session(QUICK) as http:
-        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        trace = await exchange(http, url, {}, BODY, QUICK, "chat")
-    assert trace.outcome is Outcome.TLS
 
 
 async def test_no_proxy_and_no_netrc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

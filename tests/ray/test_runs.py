@@ -3,11 +3,14 @@
 import contextlib
 import json
 import resource
+import ssl
 from pathlib import Path
 
 import psutil
 import pytest
 import ray
+import trustme
+from fake_api import Api, serving
 from running import faulty_python
 
 from loadgen import cluster, trial
@@ -15,6 +18,7 @@ from loadgen.__main__ import main
 from loadgen.dataset import point_files, read_dataset, read_json, read_ledger
 from loadgen.interrupt import signals
 from loadgen.stack import hash_of
+from server.tls import UNVERIFIED
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 
@@ -247,3 +251,31 @@ def test_a_server_that_dies_under_the_profiler_costs_no_point(
     assert len({point["launch_id"] for point in points}) == 2
     assert len(read_dataset(tmp_path)) == 12
     assert "no trace came at concurrency 3" in told.err
+
+
+def test_r12_workers_and_questions_prove_themselves_and_what_was_not_verified_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server that wants our certificate answers both; what was not verified is told at once and in the Point."""
+    authority, own = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(own)
+    authority.configure_trust(own)
+    own.verify_mode = ssl.CERT_REQUIRED
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority.issue_cert("client@here").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "client.pem"))
+    ways = {f"engine.ca_file={tmp_path}/ca.pem": [], "engine.tls_verify=false": [UNVERIFIED]}
+    with serving(Api("", "word"), own) as api:
+        asked = ["+variant=baseline", "engine=external", f"engine.url={api.url}", "load.concurrency=2"]
+        asked += ["load.requests=6", "workload.max_tokens=4", "load.failed_share_max=1"]
+        for way, remarks in ways.items():
+            folder = tmp_path / way.partition("=")[0]
+            client = f"engine.client_cert_file={tmp_path}/client.pem"
+            assert main([*asked, way, client, f"hydra.run.dir={folder}"]) in (0, 6)
+            told, point = capsys.readouterr(), read_json(folder / "c2/point.json")
+            assert "ok" in (outcomes := set(read_dataset(folder)["outcome"].to_pylist())) <= {"ok", "http_status"}, (
+                outcomes
+            )
+            assert [text for text in point["caveats"] if "verif" in text] == remarks
+            assert [UNVERIFIED] * told.err.count(f"warning: {UNVERIFIED}") == remarks
+            assert ("not verified" in told.out) == bool(remarks)
+    assert {one for seen in api.authorizations.values() for one in seen} == {None}

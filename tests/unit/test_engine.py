@@ -66,6 +66,8 @@ def test_a_draft_is_needed_only_where_the_target_has_none() -> None:
     [
         (["engine.sim_profile=nosuch.yaml"], "engine.sim_profile=nosuch.yaml: there is no such file"),
         (["engine.ca_file=nosuch.pem"], "engine.ca_file=nosuch.pem"),
+        (["engine.client_cert_file=nosuch.pem"], "engine.client_cert_file=nosuch.pem"),
+        ([f"engine.ca_file={__file__}"], "engine.ca_file=.*give certificates in PEM"),
         (["engine.api_key_env=LOADGEN_TEST_UNSET"], "LOADGEN_TEST_UNSET: that variable is not set"),
         (["engine=sim", "engine.version=0.5.14"], "the simulator speaks 0.5.9 and 0.5.23"),
     ],
@@ -80,8 +82,10 @@ def test_files_are_absolute_for_processes_that_run_elsewhere(tmp_path: Path, mon
     """A relative name means the folder in which the command was typed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.yaml").touch()
-    spec = server_spec(made("+variant=baseline", "engine.sim_profile=p.yaml", "engine.ca_file=p.yaml"), "sim")
-    assert (spec.sim_profile, spec.ca_file) == (str(tmp_path / "p.yaml"), str(tmp_path / "p.yaml"))
+    keys = ("sim_profile", "ca_file", "client_cert_file", "client_key_file")
+    spec = server_spec(made("+variant=baseline", *(f"engine.{key}=p.yaml" for key in keys)), "sim")
+    named = (spec.sim_profile, spec.tls.ca_file, spec.tls.client_cert_file, spec.tls.client_key_file)
+    assert set(named) == {str(tmp_path / "p.yaml")}
 
 
 def test_a_variant_that_cannot_run_is_refused() -> None:
