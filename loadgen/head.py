@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+import re
 from typing import Any
 
 from loadgen.dialects import body_message, load
@@ -13,7 +14,7 @@ from loadgen.trace import Trace
 
 ERROR_BODY_BYTES = 4096  # enough for a server's message
 WHOLE_BODY_BYTES = 1 << 16  # an answer in one piece, for its counts
-RETRY_CHARS_MAX = 40  # seconds or a date
+RETRY = re.compile(r"\d{1,10}(\.\d{1,3})?|[A-Z][a-z]{2}, [\dA-Za-z :]{1,30} GMT")  # seconds or a date, nothing else
 ERROR_BODY_S_MAX = 5.0  # a server that is failing may not finish its error page either
 JSON_TYPE = "application/json"  # a stream never has it; an error, or streaming that is off, does
 
@@ -31,7 +32,8 @@ async def refusal(message: Any, content: Any, trace: Trace) -> tuple[Outcome, st
     """Why this head means that no stream is to be read, or None; `trace` is told what else the response says."""
     status = message.code
     if status != 200:
-        trace.retry_after = message.headers.get("Retry-After", "")[:RETRY_CHARS_MAX] or None
+        asked = RETRY.fullmatch(message.headers.get("Retry-After", "").strip())
+        trace.retry_after = asked and asked[0]
     if 300 <= status < 400:
         return Outcome.REDIRECT, f"HTTP {status}: redirects are not followed; give the final address"
     if status != 200:

@@ -15,7 +15,10 @@ from loadgen.trace import Trace
 HARMLESS_AFTER_END = frozenset(
     {Outcome.CONNECTION_LOST, Outcome.TIMEOUT_STALL, Outcome.TIMEOUT_TOTAL, Outcome.CUT, Outcome.MALFORMED}
 )
-ECHO_CHARS = 16  # so much of a prompt in an error message is an echo, not chance
+ECHO_CHARS = 16  # so much of a text in an error message is an echo, not chance
+ECHO_SHORT_CHARS = 8  # of a whole text that is shorter
+KEY_CHARS_MIN = 4  # of a key's beginning: less of it tells nothing
+OWN_TEXT = "... (the request's own text)"
 TIMES = ("first_chunk_ns", "first_token_ns", "first_answer_ns", "last_token_ns")
 COLUMNS = names(IDENTITY) + names(REQUEST)
 
@@ -65,18 +68,32 @@ def outcome_of(trace: Trace, parsed: Parsed) -> tuple[Outcome, str | None]:
 
 
 def private(error: str | None, texts: Sequence[str], key: str | None) -> str | None:
-    """`error` without the API key, and cut where it begins to repeat what was asked: servers echo both."""
+    """`error` without the API key, and cut where it begins to repeat one of `texts`, asked or answered.
+
+    Servers echo all of it in what they complain of.
+    """
     if error is None:
         return None
     if key:
-        error = error.replace(key, "***")
+        error = _without_key(error, key)
+    for text in texts:
+        # An echo of a text of less than one and a half pieces need not hold a piece whole.
+        if ECHO_SHORT_CHARS <= len(text) < 3 * ECHO_CHARS // 2 and (found := error.find(text)) >= 0:
+            error = error[:found] + OWN_TEXT
     # Every second half of a piece: an echo of one and a half pieces holds one of these whole.
     for at in range(0, len(error) - ECHO_CHARS + 1, ECHO_CHARS // 2):
         piece = error[at : at + ECHO_CHARS]
         if any(piece in text for text in texts):
-            error = error[: max(0, at - ECHO_CHARS // 2)] + "... (the request's own text)"
+            error = error[: max(0, at - ECHO_CHARS // 2)] + OWN_TEXT
             break
     return error[:MAX_ERROR_CHARS]
+
+
+def _without_key(error: str, key: str) -> str:
+    """Without the key, and without its beginning where the words were cut in the midst of it."""
+    error = error.replace(key, "***")
+    begun = [size for size in range(KEY_CHARS_MIN, len(key)) if error.endswith(key[:size])]
+    return error[: -begun[-1]] + "***" if begun else error
 
 
 def build(

@@ -20,6 +20,9 @@ SLICE_BYTES = 16384  # parsed before the loop gets its turn: 0.1 ms, or 0.2 wher
 SLICE_READS = 48  # the same for reads: a token each, they are as many bytes
 AWAITED_TIMES = 4  # larger slices of an answer that a stream waits for: each turn of the loop may take longer than one
 
+# Finish reasons that servers agree on; others are words of their own.
+FINISHES = (None, "stop", "length", "tool_calls", "function_call", "content_filter", "abort", "error")
+
 End = tuple[int | None, int, str]  # sent (planned where it never was), done (ns since the Point began), outcome
 
 
@@ -77,7 +80,10 @@ class Tally:
             while True:
                 while self.queue:
                     asked, trace = self.queue[0]
-                    self._settle(asked, trace, await self._parse(trace, asked.seq in self._answers))
+                    parsed = await self._parse(trace, asked.seq in self._answers)
+                    if parsed.text is None and _speaks(parsed, outcome_of(trace, parsed)[0]):
+                        parsed = await self._parse(trace, True)  # to know its words from those of the answer
+                    self._settle(asked, trace, parsed)
                     self.queue.popleft()
                     self._settled()
                 self._idle.set()
@@ -104,8 +110,9 @@ class Tally:
     def _settle(self, asked: Asked, trace: Trace, parsed: Parsed) -> None:
         known = self._known
         outcome, error = outcome_of(trace, parsed)
-        if error is not None:
-            error = private(error, [*known.texts(asked.seq), *map(said, asked.history)], known.key)
+        if error is not None or _speaks(parsed, outcome):
+            texts = [*known.texts(asked.seq), *map(said, asked.history), parsed.text or ""]
+            error, parsed.finish_reason = (private(words, texts, known.key) for words in (error, parsed.finish_reason))
         row = build(asked, trace, parsed, outcome, error, known.start_ns, known.fixed)
         if known.keep_text:
             row["text"] = parsed.text
@@ -128,6 +135,11 @@ class Tally:
             self.failed += 1
         else:
             self.ok += 1
+
+
+def _speaks(parsed: Parsed, outcome: Outcome) -> bool:
+    """Whether the server says something in words of its own that may repeat an answer."""
+    return outcome is Outcome.ERROR_EVENT or parsed.finish_reason not in FINISHES
 
 
 def _slices(

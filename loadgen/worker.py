@@ -23,6 +23,7 @@ from loadgen.run import BOARD_SILENCE_S_MAX, Run, Tell, Write, call, result
 from loadgen.shard import Shard, api_key, poll_s, url
 from loadgen.stream import exchange, session
 from loadgen.trace import Limits, Trace
+from server import dumps
 
 __all__ = ["BOARD_SILENCE_S_MAX", "Limits", "Shard", "drive"]
 
@@ -43,6 +44,7 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
     IDENTITY and REQUEST. `clock` is the monotonic clock of the stamps (ns). Raises ConfigError before anything is sent
     where the key or descriptors are missing, and what `write` raises.
     """
+    dumps.none_of_us()
     key = api_key(shard.api_key_env)
     addresses = [url(base_url, shard.api) for base_url in shard.base_urls]
     shard = dataclasses.replace(shard, places=_places(shard))

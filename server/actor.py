@@ -19,7 +19,7 @@ from typing import Any
 
 import ray
 
-from server import batches, gpu, installed, packages, variant, vllm
+from server import batches, dumps, gpu, installed, packages, variant, vllm
 from server.ask import Access, abort, base_url, flush, health, json_of, redacted
 from server.death import death, failed_with, hang_of, stopped
 from server.effects import telling
@@ -107,6 +107,7 @@ class ServerActor:
             base = installed.base_environment()
             self._spec = installed.settled(self._spec, base)
             self._running = launch(self._spec, self._folder, self._host, self._gpus, self._log_name, base, self._name)
+            dumps.none_of_us()  # of the server that runs now its user's limit decides
             self._urls = (self._running.url,)
             self._log = Growing(self._running.log)
             return self._running
@@ -145,6 +146,7 @@ class ServerActor:
 
     def _probe(self) -> dict[str, Any]:
         """The Endpoint of servers that already run: the first one's, and under `endpoints` what each tells."""
+        dumps.none_of_us()
         began_s = time.monotonic()
         told, wrong = probe(self._urls, self._access())
         if wrong:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from scripted import DONE, Answer, c, event, plain, scripted, well
+from scripted import DONE, Answer, c, event, f, plain, scripted, well
 
 import loadgen.run
 from loadgen.errors import ConfigError
@@ -479,7 +479,7 @@ async def test_a_key_that_no_header_may_hold(monkeypatch: pytest.MonkeyPatch) ->
     assert "sk-canary" not in str(refused.value)
 
 
-def test_private_cuts_echoes_only() -> None:
+def test_r13_r17_private_cuts_echoes_only() -> None:
     """What repeats the request is cut, wherever it begins; all else stays."""
     prompt = "Summarise the following contract between the parties"
     assert private("bad: the following contract between", [prompt], None) in (
@@ -488,7 +488,27 @@ def test_private_cuts_echoes_only() -> None:
     )
     assert private("HTTP 500: CUDA out of memory", [prompt], None) == "HTTP 500: CUDA out of memory"
     assert private("key sk-1 is wrong", [], "sk-1") == "key *** is wrong"
+    assert private("key is sk-canary-5", [], "sk-canary-55e1") == "key is ***"
+    assert private("no such key: sk-", [], "sk-canary-55e1") == "no such key: sk-"
+    assert private("cannot parse: yes, twelve", ["", "no", "yes, twelve"], None) == (
+        "cannot parse: ... (the request's own text)"
+    )
+    assert private("no such model", ["no", "model"], None) == "no such model"
     assert private(None, [prompt], "k") is None
+
+
+async def test_r17_an_error_that_repeats_the_answer_so_far() -> None:
+    """Half an answer in a server's complaint, or in a finish reason, is cut as an echo of the question is."""
+    half = "the canary sings of what it was told at night"
+    told = event({"error": {"message": f"cannot parse: {half}"}})
+    odd = Answer([(1, c(half[:20])), (2, c(half[20:]) + f(half) + DONE)])
+    broken = Answer([(1, c(half[:20])), (2, c(half[20:]) + told)])
+    async with scripted(lambda _request, number: odd if number % 2 else broken) as server:
+        board = await until(exhausted).drive(shard(server.url, plan=replace(PLAN, requests=8)))
+    assert board.outcomes == {"error_event": 4, "ok": 4}
+    assert "canary" not in repr(board.rows)
+    assert {row["error"] for row in board.rows if row["error"]} == {"cannot p... (the request's own text)"}
+    assert {row.get("text") for row in board.rows} == {None}
 
 
 async def test_each_worker_asks_every_endpoint() -> None:
