@@ -27,12 +27,13 @@ SIZES = {form % size: size for size in range(1, SHORT_READ_BYTES) for form in (b
 class Chunked:
     """Takes the chunked framing off an HTTP body and finds its end."""
 
-    __slots__ = ("_left", "_line", "_trailer", "ended", "extra")
+    __slots__ = ("_behind", "_left", "_line", "_trailer", "ended", "extra")
 
     def __init__(self) -> None:
         self._left = 0  # bytes that are missing of the chunk and of the line end behind it
         self._line = b""  # a size line or trailers, so far
         self._trailer = False
+        self._behind = 0  # bytes of trailers
         self.ended = False
         self.extra = False  # bytes came behind the end
 
@@ -83,6 +84,9 @@ class Chunked:
             return len(data)
         line, self._line = self._line.rstrip(b"\r"), b""
         if self._trailer:
+            self._behind += len(line) + 1
+            if self._behind > LINE_BYTES_MAX:
+                raise ValueError(f"the trailers are longer than {LINE_BYTES_MAX} bytes")
             self.ended = not line
         else:
             self._left = _size(line)

@@ -21,7 +21,12 @@ JSON_TYPE = "application/json"  # a stream never has it; an error, or streaming 
 
 def is_stream(message: Any) -> bool:
     """Whether a response's body is worth keeping read by read: all else is small, and aiohttp's."""
-    return message.code == 200 and message.chunked and not message.compression and _kind(message) != JSON_TYPE
+    return message.code == 200 and message.chunked and not _is_encoded(message) and _kind(message) != JSON_TYPE
+
+
+def _is_encoded(message: Any) -> bool:
+    """Whether the body is compressed, in a way that aiohttp knows or in another."""
+    return bool(message.headers.get("Content-Encoding", "identity").strip().lower() != "identity")
 
 
 def _kind(message: Any) -> str:
@@ -38,7 +43,7 @@ async def refusal(message: Any, content: Any, trace: Trace) -> tuple[Outcome, st
         return Outcome.REDIRECT, f"HTTP {status}: redirects are not followed; give the final address"
     if status != 200:
         return Outcome.HTTP_STATUS, _said(status, await _beginning(content, ERROR_BODY_BYTES)) or f"HTTP {status}"
-    if message.headers.get("Content-Encoding", "identity").lower() != "identity":
+    if _is_encoded(message):
         return Outcome.ENCODING, "the body is compressed although identity was asked for"
     if _kind(message) == JSON_TYPE:
         body = await _beginning(content, WHOLE_BODY_BYTES)

@@ -1,6 +1,8 @@
-"""What a worker is given: its Shard of a Point, and what follows from it (addresses, the key's place)."""
+"""What a worker is given: its Shard of a Point, and what follows from it (addresses, the key's place, certificates)."""
 
 import os
+import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +12,7 @@ from loadgen.config import Load
 from loadgen.errors import ConfigError
 from loadgen.plan import Plan
 from loadgen.trace import Limits
-from server.tls import VERIFIED, Tls
+from server.tls import VERIFIED, Tls, context
 
 PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "generate": "/generate"}
 
@@ -62,6 +64,14 @@ def api_key(variable: str | None) -> str | None:
     if not key.isprintable():
         raise ConfigError(f"the key in {variable} holds a line end or another sign that no header may; set it without")
     return key
+
+
+def secured(tls: Tls) -> ssl.SSLContext | bool:
+    """How the worker secures its connections; True is aiohttp's own way, which verifies. ConfigError for its files."""
+    try:
+        return context(tls) if tls != VERIFIED else True
+    except OSError as error:
+        raise ConfigError(f"{error} (on {socket.gethostname()}, where the worker runs)") from None
 
 
 def url(base_url: str, api: str) -> str:

@@ -22,15 +22,16 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import HttpProcessingError
 
 from loadgen.body import Body
-from loadgen.errors import ConfigError
 from loadgen.framing import header_lines
 from loadgen.head import JSON_TYPE, is_stream, refusal
 from loadgen.record import Outcome
+from loadgen.shard import secured
 from loadgen.trace import Deadlines, Limits, Trace
-from server.tls import CLOSED, VERIFIED, Tls, context, trouble, unfinished
+from server.tls import CLOSED, VERIFIED, Tls, trouble, unfinished
 
 KEEPALIVE_S = 4.0  # servers close idle connections after 5 s (uvicorn); one that is about to go is not used
 HEADERS = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "User-Agent": "loadgen"}
+PROVISIONAL_MAX = 16  # real servers send one, if any
 OWN_LACK = frozenset({errno.ENFILE, errno.EMFILE, errno.EADDRNOTAVAIL})  # ours, to be told apart from a refusal
 Answer = tuple[Any, aiohttp.StreamReader]  # the head and the body as aiohttp parses them
 # Whatever a server or a network can cause.
@@ -42,8 +43,8 @@ class Wire(ResponseHandler):
 
     # Beside the parent's many attributes these would be looked up by name at each read.
     __slots__ = (
-        "_answered", "_body", "_deadlines", "_head_tail", "_limits", "_message", "_opened_ns", "_own", "_secured",
-        "_taking", "_trace",
+        "_answered", "_body", "_deadlines", "_head_tail", "_limits", "_message", "_opened_ns", "_own", "_provisional",
+        "_secured", "_taking", "_trace",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -69,7 +70,7 @@ class Wire(ResponseHandler):
         Resolves with None at the end of a body that this connection keeps itself, with the answer where aiohttp has it.
         """
         self._trace, self._limits = trace, limits
-        self._message, self._head_tail, self._own = None, b"", False
+        self._message, self._head_tail, self._own, self._provisional = None, b"", False, 0
         self._answered = self._loop.create_future()
         self._taking = self._head
         self.set_response_params(read_until_eof=True, auto_decompress=False)
@@ -131,9 +132,7 @@ class Wire(ResponseHandler):
             return
         message = self._message[0]
         if 100 <= message.code < 200 and message.code != 101:
-            self._message, self._head_tail = None, b""
-            if data[cut:]:
-                self._head(data[cut:])
+            self._pass_over(data[cut:])
             return
         trace.headers_ns, trace.http_status = stamp, message.code
         self._own = mark >= 0 and is_stream(message)
@@ -145,6 +144,15 @@ class Wire(ResponseHandler):
             self._resolve(self._message)
         if data[cut:]:
             self._taking(data[cut:])
+
+    def _pass_over(self, rest: bytes) -> None:
+        """A provisional head says nothing; a server that sends them without end is given up."""
+        self._message, self._head_tail = None, b""
+        self._provisional += 1
+        if self._provisional > PROVISIONAL_MAX:
+            self._close(Outcome.MALFORMED, f"more than {PROVISIONAL_MAX} provisional responses (1xx) before the answer")
+        elif rest:
+            self._head(rest)
 
     def _over(self, outcome: Outcome | None, error: str | None) -> None:
         """The body is whole, or is given up."""
@@ -206,12 +214,8 @@ async def session(limits: Limits, tls: Tls = VERIFIED, api_key: str | None = Non
 
     ConfigError where a file of `tls` cannot be used here.
     """
-    try:
-        secured = context(tls) if tls != VERIFIED else True
-    except OSError as error:
-        raise ConfigError(f"{error} (on {os.uname().nodename}, where the worker runs)") from None
     # ttl None: a name is resolved once, every connection of the Point goes to what it said then.
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=None, ssl=secured)
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=None, ssl=secured(tls))
     connector._factory = functools.partial(Wire, loop=asyncio.get_running_loop())  # type: ignore[assignment]
     timeout = aiohttp.ClientTimeout(total=None, connect=limits.connect_s, ceil_threshold=float("inf"))
     secret = {"Authorization": f"Bearer {api_key}"} if api_key else {}

@@ -54,7 +54,7 @@ CONTAINERS = ("docker", "podman", "nerdctl")
 DEVICES = "CUDA_VISIBLE_DEVICES"
 # Variables that change what a variant is.
 VARIANT_ONLY = (SPEC_V2, "SGLANG_SIMULATE_ACC_LEN", "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND")
-SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
+SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 # Inherited settings that can change a result, so they belong into the record of a launch.
 SHOWN_PREFIXES = ("SGLANG_", "SGL_", "NCCL_", "CUDA_", "FLASHINFER_", "TORCH_", "VLLM_", "OMP_", "LD_PRELOAD")
 

@@ -4,7 +4,6 @@ import asyncio
 import socket
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -252,14 +251,14 @@ async def test_each_answer_has_its_outcome(answer: Answer, outcome: str, error: 
     assert trace.http_status is not None
 
 
-async def test_an_endless_error_page_is_read_to_its_bound() -> None:
+async def test_r15_an_endless_error_page_is_read_to_its_bound() -> None:
     """4 KiB of an error are enough, whatever follows."""
     head = b"HTTP/1.1 500 No\r\nContent-Length: 9999999\r\n\r\n"
     outcome, _, _, _ = await outcome_of(Answer([(0, b"x" * 100_000)], head, "hang", chunked=False))
     assert outcome is Outcome.HTTP_STATUS
 
 
-async def test_a_compressed_bomb_is_not_opened() -> None:
+async def test_r16_a_compressed_bomb_is_not_opened() -> None:
     """A compressed chunked stream is `encoding`, at its head."""
     head = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
     outcome, _, trace, _ = await outcome_of(Answer([(0, b"\x1f\x8b" * 1000)], head, "hang"))
@@ -267,7 +266,7 @@ async def test_a_compressed_bomb_is_not_opened() -> None:
     assert trace.size < 10_000
 
 
-async def test_a_response_beyond_its_cap() -> None:
+async def test_r15_a_response_beyond_its_cap() -> None:
     """The caps end the exchange, and say so."""
     limits = replace(QUICK, response_bytes=10_000)
     outcome, error, trace, _ = await outcome_of(Answer([(0, c("x" * 1000))] * 20, end="hang"), limits)
@@ -359,17 +358,6 @@ async def test_a_connect_that_is_not_answered() -> None:
         for one in held:
             one.close()
     assert (trace.outcome, bool(trace.error)) == (Outcome.TIMEOUT_CONNECT, True)
-
-
-async def test_no_proxy_and_no_netrc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The environment's proxies and passwords are not followed."""
-    (tmp_path / "netrc").write_text("machine 127.0.0.1 login a password canary\n")
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    async with scripted(well(1)) as server:
-        assert (await ask(server))[2] is Outcome.OK
-    assert "authorization" not in server.requests[0].head.lower()
 
 
 # Cancellation

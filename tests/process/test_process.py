@@ -19,6 +19,19 @@ from server.ready import replaced, wait_ready
 from server.stop import leftovers, stop
 
 
+def test_r13_r19_no_process_of_a_server_has_a_secret(
+    spec: Specs, started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guard and server lack the key by its name and all that is named like a secret; the variant's own is there."""
+    for name in ("THE_ONE", "HF_TOKEN", "my_secret", "A_KEY_OF_SOME"):
+        monkeypatch.setenv(name, "canary-secret")
+    running = started(spec({"api_key_env": "THE_ONE"}))
+    for member in (running.guard, running.server):
+        has = Path(f"/proc/{member.pid}/environ").read_text()
+        assert "FAKE=" in has
+        assert "canary-secret" not in has
+
+
 def test_no_token_is_not_ready(spec: Specs, started: Start) -> None:
     """A 200 without a generated token proves nothing."""
     with pytest.raises(StartError, match="without a token"):

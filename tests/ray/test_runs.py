@@ -89,7 +89,7 @@ def test_i06_more_than_the_cluster_has(tmp_path: Path, capsys: pytest.CaptureFix
     assert not list(tmp_path.glob("run/*"))
 
 
-def test_texts_are_kept_only_when_asked(of_two_workers: Path, tmp_path: Path) -> None:
+def test_r17_texts_are_kept_only_when_asked(of_two_workers: Path, tmp_path: Path) -> None:
     """output.text=true writes answers to a file of their own; otherwise there are only hashes."""
     counted = ["load.concurrency=2", "load.requests=4"]
     assert main([*TINY, *counted, "output.text=true", f"hydra.run.dir={tmp_path}/kept"]) in (0, 6)

@@ -56,7 +56,7 @@ PIECES = st.one_of(
 
 @given(pieces=st.lists(PIECES, max_size=12), seed=st.integers(0, 2**32))
 @settings(max_examples=500, deadline=None)
-def test_any_bytes_in_any_cuts_are_kept_as_the_framing_says(pieces: list[bytes], seed: int) -> None:
+def test_r15_any_bytes_in_any_cuts_are_kept_as_the_framing_says(pieces: list[bytes], seed: int) -> None:
     """Whole chunks, several, parts of one, or garbage a read: the same bytes, the same end, nothing raised."""
     rng = random.Random(seed)
     raw = b"".join(pieces)

@@ -161,7 +161,7 @@ def test_an_end_mark_without_its_blank_line_counts() -> None:
     assert (cut.text, cut.malformed, cut.done_seen) == ("A", None, False)
 
 
-def test_caps_end_the_reading() -> None:
+def test_r15_caps_end_the_reading() -> None:
     """An event or a response beyond its cap is too large, however it is cut."""
     long = c("x" * 200)
     for steps in ([(1, long)], [(1, long[i : i + 7]) for i in range(0, len(long), 7)]):
@@ -377,7 +377,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("api", ["chat", "completions", "generate"])
 @pytest.mark.parametrize("body", HOSTILE)
-def test_hostile_events_are_never_raised(api: str, body: bytes) -> None:
+def test_r15_hostile_events_are_never_raised(api: str, body: bytes) -> None:
     """Whatever JSON a server thinks of, parsing ends with a Parsed."""
     assert isinstance(read((1, body), api=api), Parsed)
 
@@ -398,7 +398,7 @@ PIECES = st.sampled_from(
     seed=st.integers(0, 2**32),
 )
 @settings(max_examples=300, deadline=None)
-def test_any_bytes_in_any_cuts_read_the_same(api: str, pieces: list[bytes], seed: int) -> None:
+def test_r15_any_bytes_in_any_cuts_read_the_same(api: str, pieces: list[bytes], seed: int) -> None:
     """Never an exception, and the cuts do not change what was read."""
     body = b"".join(pieces)
     whole = read((1, body), api=api)
@@ -410,7 +410,7 @@ def test_any_bytes_in_any_cuts_read_the_same(api: str, pieces: list[bytes], seed
 
 
 @pytest.mark.parametrize("kind", [b"x", b"\n", c("A"), b"data: \n", b"\r"])
-def test_work_is_linear_in_the_bytes(kind: bytes) -> None:
+def test_r15_work_is_linear_in_the_bytes(kind: bytes) -> None:
     """Ten times the bytes in reads of one byte take nothing like a hundred times the work."""
 
     def spent(size: int) -> float:

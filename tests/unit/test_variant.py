@@ -190,9 +190,10 @@ def test_what_decides_a_variant_is_not_inherited() -> None:
     assert environment(replace(TOPK4_V1, version="0.5.14"), base, gpus=()) == {"SGLANG_LOG_MS": "1"}
 
 
-def test_environment_keeps_no_secret() -> None:
+def test_r13_r19_environment_keeps_no_secret() -> None:
     """Names that say secret, and the one named as the key's, stay out; the variant's own and the devices go in."""
     base = {"PATH": "/bin", "PYTHONPATH": "/p", "HF_TOKEN": "x", "my_api_key": "x", "DB_PASSWORD": "x", "PASS": "x"}
+    base |= {"MYSQL_PASSWD": "x", "AWS_SECRET_ACCESS_KEY": "x", "GOOGLE_APPLICATION_CREDENTIALS": "x", "secret": "x"}
     spec = replace(TOPK1_V2, api_key_env="PASS", env={**V2, "NCCL_ALGO": "Ring"})
     assert environment(spec, base, gpus=["0", "3"]) == {
         "PATH": "/bin",
