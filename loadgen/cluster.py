@@ -24,10 +24,11 @@ os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
 
 import ray
 import ray._private.node
+import ray._private.ray_constants
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from loadgen import cores, footprint, reach
+from loadgen import cores, footprint, reach, surface
 from loadgen import visit as visiting
 from loadgen.config import Cluster
 from loadgen.errors import ClusterError, ConfigError, Interrupted, last_line
@@ -110,7 +111,7 @@ def _init(address: str | None, folder: str | None, workers: int) -> None:
         os.environ.pop("RAY_ADDRESS", None)
         # Ray starts a process for each CPU at once: so many as a run uses, not one for each of a large node's cores.
         small: dict[str, Any] = {"num_cpus": workers + BESIDE_WORKERS, "object_store_memory": OBJECT_STORE_BYTES}
-        with lean():
+        with lean(), surface.loopback(ray._private.ray_constants):
             ray.init(**small, include_dashboard=False, _temp_dir=folder, _node_ip_address=LOOPBACK, **quiet)
 
 

@@ -102,9 +102,11 @@ def trap() -> Iterator[tuple[str, list[str]]]:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", seen
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", seen
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 @dataclass

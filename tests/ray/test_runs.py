@@ -4,6 +4,7 @@ import contextlib
 import json
 import resource
 import ssl
+import threading
 from pathlib import Path
 
 import psutil
@@ -54,6 +55,46 @@ def test_ray_starts_only_what_a_run_uses() -> None:
     assert any("/raylet" in title for title in titles), titles
     unused = ("dashboard/dashboard.py", "_private/log_monitor.py", "_private/monitor.py")
     assert [title for title in titles if any(name in title for name in unused)] == []
+
+
+def listening() -> set[tuple[str, str, int]]:
+    """Who of us and our servers listens where: title, address, port."""
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            title = " ".join(process.cmdline())
+            ours = psutil.Process() in (process, *process.parents())
+            for one in process.net_connections("inet") if ours or "-m server.sim" in title else ():
+                if one.status == psutil.CONN_LISTEN:
+                    found.add((title[:200], one.laddr.ip.removeprefix("::ffff:"), one.laddr.port))
+    return found
+
+
+def complete(seen: set[tuple[str, str, int]]) -> bool:
+    """Whether everything that a run starts is among them."""
+    parts = ("gcs_server", "/raylet", "ray::loadgen:worker", "ray::ServerActor", "ray::Wall", "-m server.sim")
+    return all(any(part in title for title, _, _ in seen) for part in parts)
+
+
+def test_r18_all_that_we_start_listens_on_loopback(tmp_path: Path) -> None:
+    """Ray's processes, workers, board and server, while a Point is measured; none of Ray's well-known ports."""
+    seen: set[tuple[str, str, int]] = set()
+    over = threading.Event()
+
+    def look() -> None:
+        while not (over.wait(0.5) or complete(seen)):
+            seen.update(listening())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        main([*TINY, "load.concurrency=2", "load.requests=50", f"hydra.run.dir={tmp_path}/run"])
+    finally:
+        over.set()
+        looking.join()
+    assert complete(seen), seen
+    assert {one for one in seen if one[1] not in ("127.0.0.1", "::1")} == set()
+    assert {port for _, _, port in seen} & {8265, 10001} == set()
 
 
 def test_what_the_server_tells_beside_its_answers(tmp_path: Path) -> None:
