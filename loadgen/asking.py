@@ -16,6 +16,7 @@ OWN_FIELDS = frozenset(
     {"max_tokens", "max_completion_tokens", "max_new_tokens", "ignore_eos", "messages", "prompt", "text", "model"}
 )
 OWN_FIELDS_FROM = "workload.max_tokens, workload.ignore_eos, the prompts or the server"
+NO_TEXT = r"\.(pkl|pickle|dill|joblib|npy|npz|pt|pth|ckpt|bin|safetensors)(\.(gz|bz2|xz|zst))?$"
 TURNS_MAX = 64  # of the shipped texts no kind has many more
 
 
@@ -35,7 +36,7 @@ def check_workload(config: Config) -> None:
         raise ConfigError("workload.text holds half of a character, which no request can carry; correct it")
     if workload.path and workload.source in ("builtin", "random", "fixed"):
         raise ConfigError("workload.path is given but not read: add workload.source=jsonl or workload.source=sharegpt")
-    if workload.path and re.search(r"\.(pkl|pickle|npy|npz|pt|pth)$", workload.path, re.IGNORECASE):
+    if workload.path and re.search(NO_TEXT, workload.path, re.IGNORECASE):
         raise ConfigError(f"workload.path={workload.path}: only JSON is read; convert the file to JSON lines")
     _check_lengths(workload)
     _check_turns(config)

@@ -18,6 +18,8 @@ PLUS_GROUPS = ("variant", "study")
 FREE_TEXTS = ("tags", "variant.env", "engine.env")  # mappings from names to texts
 # Mappings that take any key; Hydra wants "++" to add one, people need not.
 OPEN_MAPPINGS = ("tags", "variant.env", "engine.env", "engine.args", "workload.body")
+# Parts of Hydra's own configuration that name classes, or folders to take configuration from.
+HYDRAS_CODE = re.compile(r"hydra(/|\.(callbacks|launcher|sweeper|job_logging|hydra_logging|searchpath)\b)|.*@hydra\b")
 GROUPS = (*PLUS_GROUPS, "model", "engine", "workload", "load", "cluster", "output")
 
 
@@ -42,6 +44,10 @@ def _prepare(argument: str) -> str:
     if key in GROUPS and "~" not in sign and re.match(r"\s*(\[|null$|$)", value, re.IGNORECASE):
         # Hydra would merge a list's files into one, which no name would tell.
         raise ConfigError(f"{key}={value}: name one; several are one run each, as in -m {key}=a,b")
+    if key in GROUPS and re.search(r"[/\\\0]|\.\.", value):
+        raise ConfigError(f"{key}={value!r}: give a name out of conf/{key}, never a path")
+    if HYDRAS_CODE.match(key):
+        raise ConfigError(f"{key}={value} is not offered: what Hydra loads there can run code; leave it out")
     if key in PLUS_GROUPS and not sign:
         sign = "+"
     if not sign and _below(key, OPEN_MAPPINGS):

@@ -12,9 +12,11 @@ from loadgen.errors import ConfigError
 SECRET_KEY = re.compile(
     r"(^|[_.-])(api_?key|token|secret|passw(or)?d|credentials?|authorization|bearer)$", re.IGNORECASE
 )
-# Prefixes of well-known keys with the length of one behind them, headers, and what stands in an address.
+# Prefixes of well-known keys with the length of one behind them, variables that hold one, headers, and what stands in
+# an address.
 SECRET_VALUE = re.compile(
     r"\bsk-[A-Za-z0-9_-]{6,}|\bhf_[A-Za-z0-9]{20,}|\bghp_[A-Za-z0-9]{20,}|\bxox[bp]-[A-Za-z0-9-]{10,}|\bAKIA[A-Z0-9]{12,}"
+    r"|(?i:oc\.env:[^,}]*(?:key|token|secret|passw|credential))"
     r"|(?i:bearer\s+\S{6,}|authorization['\"]?\s*[:=])"
     r"|(?i:\w://[^\s/@]*:[^\s/@]+@|://\S*[?&](?:api_?key|token|secret|passw(?:or)?d)=)"
 )
