@@ -106,9 +106,9 @@ def tls_of(conf: Config) -> Tls:
     return Tls(ca, certificate, key, engine.tls_verify)
 
 
-def warnings(conf: Config) -> list[str]:
+def warnings(conf: Config) -> tuple[str, ...]:
     """What is to be known of its server before anything starts."""
-    return remarks(tls_of(conf), urls(conf.engine))
+    return tuple(remarks(tls_of(conf), urls(conf.engine)))
 
 
 def _absolute(name: str | None) -> str | None:

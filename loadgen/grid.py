@@ -117,8 +117,7 @@ def _prompts(configs: Sequence[Config]) -> list[tuple[Prompt, ...]]:
     """The prompts of each run; runs of one workload hold the same, since a file's may be large."""
     workloads = {repr(conf.workload): conf.workload for conf in configs}
     loaded = {key: prompts.load(workload) for key, workload in workloads.items()}
-    told = [*(warnings for _, warnings in loaded.values()), *(trace_warnings(conf.load) for conf in configs)]
-    told += [engine.warnings(conf) for conf in configs]
+    told = [*(said for _, said in loaded.values()), *(trace_warnings(c.load) + engine.warnings(c) for c in configs)]
     for warning in dict.fromkeys(itertools.chain(*told)):
         print(f"loadgen: warning: {warning}", file=sys.stderr)
     return [loaded[repr(conf.workload)][0] for conf in configs]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from loadgen import capacity, cluster, engine, nodes, staffing, visit
+from loadgen import capacity, cluster, engine, nodes, staffing, surface, visit
 from loadgen.capacity import Capacity
 from loadgen.config import Config, levels
 from loadgen.errors import ClusterError, ConfigError
@@ -61,14 +61,15 @@ def _visit(
     configs: Sequence[Config], specs: Sequence[ServerSpec], places: Places, stop: Stop
 ) -> dict[str, tuple[Capacity | None, str]]:
     """Look at every node that is used; what each host's worker can measure, by the host's name."""
-    files = sorted({name for spec in specs for name in (spec.ca_file, spec.sim_profile) if name})
+    files = sorted({name for spec in specs for name in (*spec.tls.files, spec.sim_profile) if name})
     variable = next((conf.engine.api_key_env for conf in configs if conf.engine.api_key_env), None)
     used = list(dict.fromkeys([places.server, *places.clients]))
     told, lost = cluster.visit(used, files, variable, stop)
     if silent := [f"{node.words}: {why}" for node, why in lost.items()]:
         raise ClusterError(f"{'; '.join(silent)}; look at Ray there (`ray status`), then run again")
     visit.require_alike(visit.tell((), None), told.values(), variable)
-    for warning in visit.warnings(told.values()):
+    head = surface.host_of(configs[0].cluster.address or "")
+    for warning in [*visit.warnings(told.values()), *(surface.warnings(head) if head else [])]:
         print(f"loadgen: warning: {warning}", file=sys.stderr)
     return {one["host"]: one["capacity"] for one in told.values()}
 

@@ -159,8 +159,7 @@ class ServerActor:
 
     def progress(self) -> str:
         """How far the start has come and what it waits for, for display."""
-        running = self._running
-        if running is None:
+        if (running := self._running) is None:
             return "waiting"
         return f"{progress(running.log)} ({self._doubt})" if self._doubt else progress(running.log)
 

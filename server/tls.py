@@ -28,6 +28,11 @@ class Tls:
     client_key_file: str | None = None
     verify: bool = True
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Those that have to be where connections are opened."""
+        return tuple(filter(None, (self.ca_file, self.client_cert_file, self.client_key_file)))
+
 
 VERIFIED = Tls()
 UNVERIFIED = (
