@@ -3,6 +3,7 @@
 `python cable.py NAME NAME MS`; it says "up" and carries frames until its end. For kernels without netem.
 """
 
+import contextlib
 import fcntl
 import os
 import queue
@@ -30,7 +31,8 @@ def carry(source: int, target: int, delay_s: float) -> None:
         while True:
             due_s, frame = under_way.get()
             time.sleep(max(0.0, due_s - time.monotonic()))
-            os.write(target, frame)
+            with contextlib.suppress(OSError):  # an interface that is not up yet: a lost frame
+                os.write(target, frame)
 
     threading.Thread(target=arrive, daemon=True).start()
     while True:

@@ -90,7 +90,7 @@ def test_who_does_what_and_what_travels(cli: Callable[..., Ended]) -> None:
 
     Figures equal those of one host; the offset of a client's clock is found and changes no latency.
     """
-    asked = (*SMALL, "load.concurrency=8", "load.window_s=8", "output.text=true")
+    asked = (*SMALL, "engine.sim_speed=5", "load.concurrency=8", "load.window_s=8", "output.text=true")
     here = cli(*asked)
     ended = cli(*asked, "cluster=ray", ADDRESS)
     assert ended.code in (0, 6), ended.err
