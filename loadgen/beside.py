@@ -29,6 +29,10 @@ def lines(points: Sequence[Point]) -> Iterator[str]:
     sources = dict.fromkeys(_word(numbers["accept_source"]) for _, numbers in told if numbers.get("accept_source"))
     if sources:
         yield f"accept length: tokens a verify step without each request's first, by {', '.join(sources)}"
+    late = {level: numbers["censored"] for level, numbers in told if numbers.get("censored")}
+    if late:
+        shown = _each((level, str(count)) for level, count in late.items())
+        yield f"ended by a deadline (load.*_s_max), their times at least that and in no percentile (censored): {shown}"
     cycles = {level: numbers for level, numbers in told if numbers.get("verify_cycle_ms") is not None}
     if cycles:
         by = dict.fromkeys(_word(numbers.get("verify_cycle_source")) for numbers in cycles.values())

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from loadgen.asking import check_workload
 from loadgen.bounds import choice, number, value_of
+from loadgen.chaos import check_chaos
 from loadgen.config import Config, Engine, unknown_key, urls
 from loadgen.drift import check_drift
 from loadgen.errors import ConfigError
@@ -22,7 +23,6 @@ from loadgen.loads import check_load
 NAME = re.compile(r"[a-z0-9_]+")
 SHIPPED_WORKLOADS = ("diverse", "fixed_prompt", "random", "shared_prefix", "multi_turn")
 NOT_BUILT = {
-    "cluster.clean": "cleaning up after other runs is not built yet; leave cluster.clean=false",
     "output.uri": "other file systems are not built yet; leave output.uri out, results go to the run's folder",
 }
 
@@ -229,5 +229,6 @@ _RULES: tuple[Callable[[Config], None], ...] = (
     check_workload,
     check_load,
     check_drift,
+    check_chaos,
     _check_rest,
 )

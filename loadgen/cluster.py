@@ -28,7 +28,7 @@ import ray._private.ray_constants
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from loadgen import cores, footprint, reach, surface
+from loadgen import cores, footprint, reach, surface, warden
 from loadgen import visit as visiting
 from loadgen.config import Cluster
 from loadgen.errors import ClusterError, ConfigError, Interrupted, last_line
@@ -72,7 +72,8 @@ def opened(address: str | None, workers: int = 1) -> Iterator[None]:
             _start(address, folder, workers)
             with signals():  # again, since ray.init replaces SIGTERM's handler
                 stop.check()
-                yield
+                with warden.watching(folder):
+                    yield
         finally:
             _end()
         stop.check()  # a signal that came while it ended
@@ -95,6 +96,7 @@ def _end() -> None:
     with signals():
         ours, whole = footprint.processes(), ray.is_initialized()
         ray.shutdown()
+        warden.forget()
         # A cluster that a signal cut off in its start knows nothing of an orderly end.
         footprint.await_gone(ours, footprint.GONE_S_MAX if whole else 0.0)
 
@@ -142,7 +144,7 @@ def _advice(address: str | None) -> str:
 def end_held(name: str) -> None:
     """End the actor that is held under this name, if there is one."""
     actor = HELD.pop(name, None)
-    if actor is not None:  # without a cluster Ray would start one to kill in
+    if actor is not None and not warden.lost():  # without a cluster Ray would start one to kill in
         with contextlib.suppress(Exception):
             ray.kill(actor)
 
@@ -195,6 +197,7 @@ def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str) -> Any:
     """The value of a reference. Raises ClusterError when it is lost or not there in time, Interrupted on a signal."""
     deadline = time.monotonic() + wait_s_max
     while True:
+        warden.require_whole()
         done, _ = ray.wait([ref], timeout=POLL_S)
         if done:
             try:
@@ -224,11 +227,13 @@ class Server:
 
     def send(self, method: str, *args: Any) -> Any:
         """Call a method of the actor; the reference of its answer."""
+        warden.require_whole()
         return getattr(self.actor, method).remote(*args)
 
     def end(self) -> None:
         """End the actor; its guard ends the server if that still runs."""
         with contextlib.suppress(Exception):
+            warden.require_whole()
             ray.kill(self.actor)
 
 
@@ -237,6 +242,7 @@ def place_server(spec: ServerSpec, folder: Path, log_name: str, name: str, where
 
     Its log goes to `folder` where `mark` is found, and else to a folder of its node, from which it is fetched.
     """
+    warden.require_whole()
     actor = ray.remote(ServerActor).options(
         num_cpus=0, num_gpus=spec.gpus, max_restarts=0, max_task_retries=0, max_concurrency=8, **on(where.server)
     )

@@ -134,6 +134,17 @@ class Slo:
 
 
 @dataclass
+class Fault:
+    """A fault, and how a Point that suffers it has to end; see `chaos`."""
+
+    fault: str = MISSING
+    expect: str = "FAILED"
+    rule: str | None = None
+    when: str = "window"
+    within_s: float = 60.0
+
+
+@dataclass
 class LaunchOptions:
     dry_run: bool = False
 
@@ -155,6 +166,7 @@ class Config:
     resume: bool = False
     audit: str | None = None
     drift: list[int] = field(default_factory=list)  # concurrencies; see `drift`
+    chaos: list[Fault] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
     variant: Variant = MISSING
 

@@ -13,7 +13,7 @@ from typing import Any
 import ray
 import ray.exceptions
 
-from loadgen import cluster, duty, store, worker
+from loadgen import cluster, duty, footprint, store, warden, worker
 from loadgen.board import Wall
 from loadgen.config import Load
 from loadgen.errors import ClusterError, LoadgenError, of_worker
@@ -22,6 +22,7 @@ from loadgen.shard import without_plan
 
 BOARD_S_MAX = 10.0  # an answer of the board; it does nothing but count
 WALL = "wall"
+WORKER_TITLE = "ray::loadgen:worker"  # how Ray shows a process that runs a task of this name
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ class Crew:
 
     def ended(self, wait_s: float) -> tuple[dict[int, dict[str, Any]], dict[int, LoadgenError], bool]:
         """Workers that returned, those lost with the reason, and whether all have ended; waits up to `wait_s`."""
+        warden.require_whole()
         done, left = ray.wait(self.refs, num_returns=len(self.refs), timeout=wait_s)
+        warden.require_whole()  # its own end ends them too, and says more
         returned: dict[int, dict[str, Any]] = {}
         lost: dict[int, LoadgenError] = {}
         for ref in done:
@@ -56,7 +59,12 @@ class Crew:
 
     def dismiss(self) -> None:
         """End the workers that are still there; the board stays until the next one hangs in its place."""
-        for ref in self.refs:
+        if warden.lost():
+            return
+        _, left = ray.wait(self.refs, num_returns=len(self.refs), timeout=0)
+        # Ray only asks them to end, which who is frozen does not hear; an answer that crosses it ends the driver.
+        killed = footprint.kill(footprint.titled(WORKER_TITLE)) if left else 0
+        for ref in left[killed:]:
             with contextlib.suppress(Exception):
                 ray.cancel(ref, force=True)
 
@@ -69,6 +77,7 @@ def hire(
     All shards are of one plan. Rows go to the folder of `mark`, or nowhere when it is None (warm-up). ClusterError for
     too few CPUs.
     """
+    warden.require_whole()
     key = secrets.token_hex(8)
     seats = places.seats(len(shards))
     wall = _hang(places.driver, key, load, len(shards), ramp_s, counted, str(mark.parent) if mark else None)

@@ -51,7 +51,9 @@ def read(roots: Sequence[Path]) -> Evidence:
             raise ConfigError(
                 f"{root} is no folder; give folders of finished runs, such as outputs/2026-01-31/12-00-00"
             )
-    points = once(_placed(path) for path in point_files(roots))  # a copy counts once
+    # What a fault was done to on purpose (+study=chaos) tells nothing of its variant.
+    points = [point for point in map(_placed, point_files(roots)) if not point.get("fault")]
+    points = once(points)  # a copy counts once
     ledgers = {path.resolve(): path for root in roots for path in root.rglob(LEDGER)}  # folders may lie in each other
     never = [line for path in sorted(ledgers.values()) for line in _never(path)]
     if not points and not never:
@@ -102,7 +104,9 @@ def _command(folder: Path) -> Path:
 def _never(ledger: Path) -> Iterator[dict[str, Any]]:
     """The last ledger line of each Point that was asked for and never came to be."""
     root = str(ledger.parent)
-    yield from ({**line, "root": root} for line in newest(ledger.parent) if not line.get("point_id"))
+    yield from (
+        {**line, "root": root} for line in newest(ledger.parent) if not (line.get("point_id") or line.get("fault"))
+    )
 
 
 def times(point: Point) -> dict[str, np.ndarray]:

@@ -48,12 +48,38 @@ def processes() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
 
 
+def name_of(process: psutil.Process) -> str:
+    """Its program's name; empty for one that has ended."""
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
+
+
+def titled(title: str) -> list[psutil.Process]:
+    """Those of them whose title begins so."""
+    found = []
+    for process in processes():
+        with contextlib.suppress(psutil.Error):
+            if " ".join(process.cmdline()).startswith(title):
+                found.append(process)
+    return found
+
+
+def writing_to(folder: str) -> list[psutil.Process]:
+    """Processes of ours or of nobody's whose output goes to a file in the folder: Ray's, whoever adopted them."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if os.readlink(f"/proc/{process.pid}/fd/2").startswith(f"{folder}/"):
+                found.append(process)
+    return found
+
+
 def await_gone(ours: Sequence[psutil.Process], wait_s: float) -> None:
     """Give the processes `wait_s` seconds to end by themselves, then end them."""
     _await_end(ours, wait_s)
-    for process in filter(_lives, ours):
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+    kill(list(filter(_lives, ours)))
     _await_end(ours, GONE_S_MAX)
 
 
@@ -80,9 +106,15 @@ def _pid_lives(pid: int) -> bool:
 
 def _kill() -> None:
     # Without us Ray's agents would take a minute to see that nobody needs them.
-    for process in processes():
+    kill(processes())
+
+
+def kill(found: Sequence[psutil.Process]) -> int:
+    """End these processes at once, frozen ones too; how many they were."""
+    for process in found:
         with contextlib.suppress(psutil.Error):
             process.kill()
+    return len(found)
 
 
 def _remove(made: str) -> None:

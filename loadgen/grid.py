@@ -7,8 +7,8 @@ what a person sees is `report`'s.
 import contextlib
 import dataclasses
 import itertools
-import random
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,6 @@ from loadgen import (
     audit,
     claimed,
     cluster,
-    drift,
     dry,
     ending,
     engine,
@@ -34,6 +33,7 @@ from loadgen import (
     verdict,
     volume,
 )
+from loadgen.arrange import arranged, order
 from loadgen.asked import Collected, Run
 from loadgen.config import Config, Level
 from loadgen.errors import Bug, ClusterError, ConfigError, Interrupted, ServerError, StorageError
@@ -51,9 +51,7 @@ from server.variant import ServerSpec
 
 def run_all(collected: Collected) -> int:
     """Measure every run; the exit code. Raises LoadgenError where nothing could be started at all."""
-    runs = order(collected.runs)
-    searching.check([run.config for run in runs])
-    runs += drift.repeated(runs, collected.root)
+    runs = arranged(collected)
     for run in runs:
         engine.check_inputs(run.config)
     texts = _prompts([run.config for run in runs])
@@ -99,20 +97,6 @@ def _older(collected: Collected, asked: list[dict[str, Any]]) -> Path | None:
     return None
 
 
-def order(runs: Sequence[Run]) -> list[Run]:
-    """Blocks first; in each, variants in an order drawn by the block (two: A B, then B A), each with all its runs."""
-    ordered: list[Run] = []
-    for block in sorted({run.config.block for run in runs}):
-        mine = [run for run in runs if run.config.block == block]
-        names = list(dict.fromkeys(run.config.variant.name for run in mine))
-        if len(names) == 2:
-            names = names[::-1] if block % 2 else names
-        else:
-            random.Random(block).shuffle(names)
-        ordered += [run for name in names for run in mine if run.config.variant.name == name]
-    return ordered
-
-
 def _prompts(configs: Sequence[Config]) -> list[tuple[Prompt, ...]]:
     """The prompts of each run; runs of one workload hold the same, since a file's may be large."""
     workloads = {repr(conf.workload): conf.workload for conf in configs}
@@ -142,6 +126,7 @@ def measure(
     grid.ahead = grid.look_ahead(runs, specs)
     left = [part.ladder for part in grid.ahead.parts]
     estimate_s = forecast.together_s(left)
+    took_s: dict[str, float] = {}
     grid.servers.before_first = preflight.before_first(
         configs, specs, estimate_s, stop, root, volume.together(configs, left)
     )
@@ -155,7 +140,9 @@ def measure(
                 progress.warn(warned)
         try:
             for place, run, levels in search.work():
+                begun_s = time.monotonic()
                 grid.run(place, run, specs[place], asks[place], progress, levels)
+                took_s[str(run.folder.relative_to(root))] = time.monotonic() - begun_s
         except (Interrupted, StorageError) as error:
             grid.codes.append(error.exit_code)
             if isinstance(error, StorageError):
@@ -167,6 +154,8 @@ def measure(
     if runs[0].config.audit:
         grid.codes.append(audit.at_end(root, results))
     with contextlib.redirect_stdout(results):  # its width and colours are those that count
+        if configs[0].chaos:
+            return errors.worst([*grid.codes, ending.trials(runs, grid.ledger, took_s, grid.servers.left)])
         ending.tell(configs, grid.ledger, command, interrupted=any(code in errors.SIGNALLED for code in grid.codes))
         if told := search.ending():
             print(told)

@@ -15,6 +15,7 @@ from typing import Any
 
 from loadgen import cluster, config, proven, record, stack, store
 from loadgen.asked import Run
+from loadgen.bury import STOP_S_MAX, bury
 from loadgen.config import Config
 from loadgen.crew import first
 from loadgen.errors import ClusterError, ServerError, StorageError
@@ -28,7 +29,6 @@ from server.ask import redacted
 from server.variant import ServerSpec, notes
 
 ACTOR_S_MAX = 10.0  # a question that it answers from memory
-STOP_S_MAX = 170.0  # after the server's own drain: KILL, ports and device memory free again
 PLACED_S_MAX = 60.0  # GPUs that others hold do not come free by waiting
 START_SLACK_S = 30.0  # the actor itself ends the wait at ready_s_max; this is for the call
 PROBE_S_MAX = 30.0  # an external server answers the actor within 10 s or counts as not there
@@ -218,27 +218,13 @@ def end(launched: Launched, progress: Progress) -> tuple[str, ...]:
     except ClusterError as error:
         launched.server.end()
         if ours:
-            left = _bury(launched)
+            left = bury(launched)
             progress.warn(f"{error}; its guard ended the server{'' if left else ', nothing is left of it'}")
     if left:
         progress.warn(f"left behind by {launched.spec.variant}: {', '.join(left)}")
     if not_kept:
         raise not_kept
     return left
-
-
-def _bury(launched: Launched) -> tuple[str, ...]:
-    """Have somebody else end what is left of a server whose actor is gone; what stays, in words."""
-    outside, mark = dataclasses.replace(launched.spec, engine="external"), store.mark(launched.folder)
-    witness = cluster.place_server(outside, launched.folder, "", "", launched.places, mark)
-    try:
-        log = launched.endpoint.get("log") or str((launched.folder / f"server{launched.stem}.log").resolve())
-        return tuple(witness.ask("bury", launched.name, log, launched.endpoint, wait_s_max=STOP_S_MAX))
-    except ClusterError as error:
-        return (f"the server of launch {launched.id}, which nobody could look for: {error}",)
-    finally:
-        witness.end()
-        mark.unlink(missing_ok=True)
 
 
 def collect(launched: Launched) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loadgen import resume, store
+from loadgen import chaos, resume, store
 from loadgen.asked import Run
 from loadgen.config import Level
 from loadgen.errors import LoadgenError, StorageError
@@ -68,6 +68,7 @@ class Ledger:
             "workload": run.config.workload.name,
             "block": run.config.block,
             "repeat": run.repeat,
+            "fault": chaos.fault_of(run.config),
             "concurrency": level.concurrency,
             "rate": level.rate,
         }
@@ -86,6 +87,7 @@ class Ledger:
             **self._of(run, level),
             "point_id": point_id,
             "status": judged["status"],
+            "rules": [reason["rule"] for reason in reasons],
             "reason": "; ".join(map(in_words, reasons)) or None,
             "advice": "; ".join(filter(None, (reason.get("advice") for reason in reasons))) or None,
             "log_tail": "\n".join(filter(None, (reason.get("log_tail") for reason in reasons))) or None,

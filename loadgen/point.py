@@ -12,6 +12,7 @@ from typing import Any
 
 from loadgen import (
     capacity,
+    chaos,
     clocks,
     launch,
     prompts,
@@ -22,6 +23,7 @@ from loadgen import (
     stack,
     store,
     stretch,
+    strike,
     summary,
     verdict,
     window,
@@ -72,7 +74,8 @@ def measure(
     mark = store.mark(place)
     crew = hire(shards_of(cell, found), conf.load, cell.ramp_s, cell.counted, launched.places, mark)
     try:
-        watch = observe(crew, launched, _shower(cell, ladder, progress), stop, hang_after_s(conf))
+        with strike.beside(conf, launched, _shower(cell, ladder, progress)) as show:
+            watch = observe(crew, launched, show, stop, hang_after_s(conf))
     finally:
         crew.dismiss()
         mark.unlink(missing_ok=True)
@@ -247,6 +250,7 @@ def _content(cell: Cell, watch: Watch, judged: Verdict, numbers: dict[str, Any] 
         "cache_flushed": cell.flushed,
         "load": load_of(cell),
         "tags": conf.tags,
+        "fault": chaos.fault_of(conf),
         "caveats": [
             *prompts.caveats(conf.workload),
             *summary.caveats(numbers),

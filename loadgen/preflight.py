@@ -48,8 +48,8 @@ def before_first(
     for spec in specs:
         if spec not in different:
             different.append(spec)
-    disk = functools.partial(room_for, root, volume)
-    return functools.partial(_look, different, *in_flight(configs), estimate_s, stop, disk)
+    disk, cleaned = functools.partial(room_for, root, volume), any(conf.cluster.clean for conf in configs)
+    return functools.partial(_look, different, *in_flight(configs), cleaned, estimate_s, stop, disk)
 
 
 def in_flight(configs: Sequence[Config]) -> tuple[int | None, int | None]:
@@ -67,13 +67,16 @@ def _look(
     specs: Sequence[ServerSpec],
     most: int | None,
     per_worker: int | None,
+    cleaned: bool,
     estimate_s: float | None,
     stop: Stop,
     disk: Callable[[], Row],
     server: cluster.Server,
     progress: Progress,
 ) -> None:
-    rows = [*server.ask("preflight", specs, most, per_worker, stop=stop, wait_s_max=LOOK_S_MAX), disk()]
+    for told in server.ask("leftovers", True, stop=stop, wait_s_max=LOOK_S_MAX) if cleaned else ():
+        progress.warn(clean(told))
+    rows = [*server.ask("preflight", specs, most, per_worker, cleaned, stop=stop, wait_s_max=LOOK_S_MAX), disk()]
     if estimate_s is not None:
         told = f"about {duration(estimate_s)} beside the starts"
         rows = [*rows, {"check": "time of all levels", "found": told, "needed": "", "state": "ok", "advice": ""}]

@@ -43,6 +43,9 @@ class Outcome(StrEnum):
     UNSENT = "unsent"  # planned, never sent
 
 
+# Ended by a deadline of ours: how long they would have taken is known to be at least that, and no more.
+CENSORED = frozenset({Outcome.TIMEOUT_FIRST_TOKEN, Outcome.TIMEOUT_STALL, Outcome.TIMEOUT_TOTAL})
+
 NOT_FAILURES = frozenset({Outcome.OK, Outcome.CUT, Outcome.UNSENT})
 
 
@@ -96,7 +99,12 @@ REQUEST = (
     Column("first_answer_ns", "int64", "first event that carried answer text"),
     Column("last_token_ns", "int64", "last event that carried output"),
     Column("done_ns", "int64", "end of the response, whatever it was"),
-    Column("connect_ns", "int64", "duration of opening the connection (DNS, TCP, TLS); null on reuse"),
+    Column("address", "string", "IP address that its connection went to; null where there was none"),
+    Column(
+        "dns_ns", "int64", "duration of resolving the endpoint's name, once before the Point; null on reuse, without"
+    ),
+    Column("connect_ns", "int64", "duration of opening the connection (TCP, TLS); null on reuse"),
+    Column("tls_ns", "int64", "the part of connect_ns that was TLS; null without"),
     Column(
         "refill_ns",
         "int64",

@@ -66,10 +66,10 @@ def api_key(variable: str | None) -> str | None:
     return key
 
 
-def secured(tls: Tls) -> ssl.SSLContext | bool:
-    """How the worker secures its connections; True is aiohttp's own way, which verifies. ConfigError for its files."""
+def secured(tls: Tls) -> ssl.SSLContext:
+    """How the worker secures its connections. ConfigError for its files."""
     try:
-        return context(tls) if tls != VERIFIED else True
+        return context(tls)
     except OSError as error:
         raise ConfigError(f"{error} (on {socket.gethostname()}, where the worker runs)") from None
 

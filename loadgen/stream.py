@@ -1,8 +1,8 @@
 """One HTTP exchange: a POST over a pooled connection, every read of its body stamped where the loop hands it over.
 
-The only importer of aiohttp, which connects, secures, pools and parses heads; requests are written, and the bytes of a
-streaming body taken, by a protocol of our own on its connections. A Trace says what happened on the wire. It must not
-know of plans, rows, windows or the board, and never retries.
+With `wire` the only importer of aiohttp, which connects, secures, pools and parses heads; requests are written, and
+the bytes of a streaming body taken, by the protocol there. A Trace says what happened on the wire. It must not know of
+plans, rows, windows or the board, and never retries.
 """
 
 import asyncio
@@ -10,180 +10,33 @@ import contextlib
 import errno
 import functools
 import os
+import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import Any
 
 import aiohttp
 import yarl
-from aiohttp.client_proto import ResponseHandler
+from aiohttp.abc import AbstractResolver
 from aiohttp.http import HttpProcessingError
 
-from loadgen.body import Body
 from loadgen.framing import header_lines
-from loadgen.head import JSON_TYPE, is_stream, refusal
+from loadgen.head import JSON_TYPE, refusal
+from loadgen.names import Handshake, Names
 from loadgen.record import Outcome
 from loadgen.shard import secured
-from loadgen.trace import Deadlines, Limits, Trace
-from server.tls import CLOSED, VERIFIED, Tls, trouble, unfinished
+from loadgen.trace import Limits, Trace
+from loadgen.wire import Wire
+from server.tls import VERIFIED, Tls, trouble
 
 KEEPALIVE_S = 4.0  # servers close idle connections after 5 s (uvicorn); one that is about to go is not used
 HEADERS = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "User-Agent": "loadgen"}
-PROVISIONAL_MAX = 16  # real servers send one, if any
+NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 OWN_LACK = frozenset({errno.ENFILE, errno.EMFILE, errno.EADDRNOTAVAIL})  # ours, to be told apart from a refusal
-Answer = tuple[Any, aiohttp.StreamReader]  # the head and the body as aiohttp parses them
 # Whatever a server or a network can cause.
 ENDED_BADLY = (aiohttp.ClientError, HttpProcessingError, OSError, TimeoutError, ValueError, EOFError)
-
-
-class Wire(ResponseHandler):
-    """One connection. Of a chunked 200 it keeps the body's bytes itself; aiohttp sees the head and an empty body."""
-
-    # Beside the parent's many attributes these would be looked up by name at each read.
-    __slots__ = (
-        "_answered", "_body", "_deadlines", "_head_tail", "_limits", "_message", "_opened_ns", "_own", "_provisional",
-        "_secured", "_taking", "_trace",
-    )  # fmt: skip
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop)
-        self._taking: Callable[[bytes], None] = self._unasked
-        self._trace: Trace | None = None
-        self._body: Body | None = None
-        self._deadlines: Deadlines | None = None
-        self._opened_ns = 0
-        self._secured: ssl.SSLObject | None = None
-        self._message: Any = None
-        self._own = False
-        self._answered: asyncio.Future[Answer | None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._opened_ns = monotonic_ns()
-        self._secured = transport.get_extra_info("ssl_object")
-        super().connection_made(transport)
-
-    def begin(self, request: bytes, trace: Trace, limits: Limits, api: str) -> "asyncio.Future[Answer | None]":
-        """Sends the request; what comes in from here on belongs to `trace`.
-
-        Resolves with None at the end of a body that this connection keeps itself, with the answer where aiohttp has it.
-        """
-        self._trace, self._limits = trace, limits
-        self._message, self._head_tail, self._own, self._provisional = None, b"", False, 0
-        self._answered = self._loop.create_future()
-        self._taking = self._head
-        self.set_response_params(read_until_eof=True, auto_decompress=False)
-        if self._opened_ns >= trace.began_ns:
-            trace.connect_ns = self._opened_ns - trace.began_ns
-        trace.sent_ns = monotonic_ns()
-        if self.transport is None:
-            raise aiohttp.ClientConnectionResetError("closed by the server before anything was sent")
-        self.transport.write(request)
-        self._deadlines = Deadlines(self._loop, trace, limits, api, self._give_up)
-        return self._answered
-
-    def leave(self, trace: Trace) -> None:
-        """The exchange of `trace` is over; its connection may already serve another one."""
-        if self._trace is trace:
-            self._wake()
-            if self._body is not None:
-                trace.size = self._body.size
-            self._trace, self._body, self._taking = None, None, self._unasked
-
-    def data_received(self, data: bytes) -> None:
-        self._taking(data)
-
-    def feed_data(self, data: Any, _size: int = 0) -> None:
-        self._message = data  # not into aiohttp's queue, which nobody reads
-
-    def set_exception(self, exc: type[BaseException] | BaseException, *cause: BaseException) -> None:
-        super().set_exception(exc, *cause)  # type: ignore[arg-type]
-        if self._answered is not None and not self._answered.done():
-            # A server that wants a certificate of ours says so after the handshake, or closes; aiohttp hides which.
-            told = [one for one in cause if isinstance(one, ssl.SSLError)]
-            told += [ssl.SSLError(CLOSED)] if self._is_new() and unfinished(self._secured) else []
-            self._answered.set_exception(told[0] if told else exc)
-
-    def _is_new(self) -> bool:
-        """Whether the exchange opened this connection and has seen nothing of an answer."""
-        return not self._head_tail and self._trace is not None and self._trace.connect_ns is not None
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        if self._trace is not None and self._own:
-            self._close(Outcome.CONNECTION_LOST, f"connection lost in mid-stream: {exc or 'closed by the server'}")
-        super().connection_lost(exc)
-
-    def _unasked(self, _data: bytes) -> None:
-        # A late or unasked answer: this connection must never serve another request.
-        self.force_close()
-        if self.transport is not None:
-            self.transport.abort()
-
-    def _head(self, data: bytes) -> None:
-        """Hands the head to aiohttp up to its empty line, and decides who takes the body."""
-        stamp, trace = monotonic_ns(), self._trace
-        seen = len(self._head_tail)
-        mark = (self._head_tail + data).find(b"\r\n\r\n")
-        cut = len(data) if mark < 0 else mark + 4 - seen
-        self._head_tail = (self._head_tail + data)[-3:]
-        super().data_received(data[:cut])
-        if self._message is None or trace is None:
-            return
-        message = self._message[0]
-        if 100 <= message.code < 200 and message.code != 101:
-            self._pass_over(data[cut:])
-            return
-        trace.headers_ns, trace.http_status = stamp, message.code
-        self._own = mark >= 0 and is_stream(message)
-        self._taking = super().data_received
-        if self._own:
-            self._body = Body(trace, self._limits, self._over)
-            self._taking = self._body.take
-        else:
-            self._resolve(self._message)
-        if data[cut:]:
-            self._taking(data[cut:])
-
-    def _pass_over(self, rest: bytes) -> None:
-        """A provisional head says nothing; a server that sends them without end is given up."""
-        self._message, self._head_tail = None, b""
-        self._provisional += 1
-        if self._provisional > PROVISIONAL_MAX:
-            self._close(Outcome.MALFORMED, f"more than {PROVISIONAL_MAX} provisional responses (1xx) before the answer")
-        elif rest:
-            self._head(rest)
-
-    def _over(self, outcome: Outcome | None, error: str | None) -> None:
-        """The body is whole, or is given up."""
-        trace, body = self._trace, self._body
-        if outcome is not None or trace is None or body is None:
-            self._close(outcome, error)
-            return
-        trace.end(None)
-        if body.extra:
-            self.force_close()
-        self.leave(trace)
-        super().data_received(b"0\r\n\r\n")
-
-    def _close(self, outcome: Outcome | None, error: str | None) -> None:
-        if self._trace is not None:
-            self._trace.end(outcome, error)
-            self._give_up(self._trace)
-
-    def _give_up(self, trace: Trace) -> None:
-        if self._trace is trace:
-            self._wake()
-            self._unasked(b"")
-
-    def _wake(self) -> None:
-        if self._deadlines is not None:
-            self._deadlines.stop()
-        self._resolve(None)
-
-    def _resolve(self, answer: Answer | None) -> None:
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_result(answer)
 
 
 @dataclass(frozen=True)
@@ -193,6 +46,7 @@ class Session:
     connector: aiohttp.TCPConnector
     timeout: aiohttp.ClientTimeout
     headers: Mapping[str, str]
+    names: Names
     _routes: dict[str, tuple[aiohttp.ClientRequest, bytes]] = field(default_factory=dict)
 
     def route(self, url: str) -> tuple[aiohttp.ClientRequest, bytes]:
@@ -207,6 +61,36 @@ class Session:
             self._routes[url] = request, start + header_lines(own) + header_lines({"Content-Type": JSON_TYPE})
         return self._routes[url]
 
+    def opened(self, url: yarl.URL, wire: Any, trace: Trace) -> None:
+        """Hold the name at the address of a connection that was opened for `trace`."""
+        if isinstance(wire, Wire) and wire.address and wire.is_new(trace):
+            key = str(url.host), int(url.port or 0)
+            self.names.pin(*key, wire.address)
+            trace.dns_ns = self.names.took_ns(*key)
+
+    async def find(self, urls: Iterable[str]) -> None:
+        """Ask for the names in these addresses; what fails now fails each request in its turn."""
+        for url in map(yarl.URL, urls):
+            with contextlib.suppress(OSError, ValueError):
+                await self.names.find(str(url.host), int(url.port or 0))
+
+
+class Pinned(AbstractResolver):
+    """Names for aiohttp's connector. It asks for no address, and its own memory would go round several."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[Any]:  # noqa: ARG002
+        found = await self._names.find(host, port)
+        return [
+            {"hostname": host, "host": to[0], "port": port, "family": kind, "proto": proto, "flags": NUMERIC}
+            for kind, _, proto, _, to in found
+        ]
+
+    async def close(self) -> None:
+        pass
+
 
 @contextlib.asynccontextmanager
 async def session(limits: Limits, tls: Tls = VERIFIED, api_key: str | None = None) -> AsyncIterator[Session]:
@@ -214,13 +98,17 @@ async def session(limits: Limits, tls: Tls = VERIFIED, api_key: str | None = Non
 
     ConfigError where a file of `tls` cannot be used here.
     """
-    # ttl None: a name is resolved once, every connection of the Point goes to what it said then.
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=None, ssl=secured(tls))
+    context = secured(tls)
+    context.sslobject_class = Handshake
+    names = Names(limits.connect_s)
+    connector = aiohttp.TCPConnector(
+        limit=0, keepalive_timeout=KEEPALIVE_S, use_dns_cache=False, resolver=Pinned(names), ssl=context
+    )
     connector._factory = functools.partial(Wire, loop=asyncio.get_running_loop())  # type: ignore[assignment]
     timeout = aiohttp.ClientTimeout(total=None, connect=limits.connect_s, ceil_threshold=float("inf"))
     secret = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     async with connector:
-        yield Session(connector, timeout, {**HEADERS, **secret})
+        yield Session(connector, timeout, {**HEADERS, **secret}, names)
 
 
 async def exchange(
@@ -242,6 +130,7 @@ async def exchange(
         request, head = session.route(url)
         last = header_lines({**headers, "Content-Length": str(len(body))})
         connection = await session.connector.connect(request, [], session.timeout)
+        session.opened(request.url, connection.protocol, trace)
         await _converse(connection, head + last + b"\r\n" + body, trace, limits, api)
         trace.end(None)
     except asyncio.CancelledError:

@@ -12,7 +12,7 @@ import numpy as np
 from loadgen import acceptance
 from loadgen.acceptance import Speculation
 from loadgen.openloop import open_facts
-from loadgen.record import Outcome
+from loadgen.record import CENSORED, Outcome
 from loadgen.series import (
     NS_PER_S,
     Columns,
@@ -84,6 +84,7 @@ def _counts(cols: Columns, counted: np.ndarray) -> dict[str, Any]:
     return {
         "requests": int(sent.sum()),
         "failed": int((sent & failures(cols)).sum()),
+        "censored": int((sent & np.isin(cols["outcome"].astype(str), sorted(CENSORED))).sum()),
         "short": int((sent & cols["short"]).sum()),
         "outcomes": {str(kind): int(number) for kind, number in zip(kinds, numbers, strict=True)},
     }

@@ -42,7 +42,11 @@ class Trace:
 
     began_ns: int = 0
     sent_ns: int | None = None
-    connect_ns: int | None = None  # duration; None where a pooled connection was used
+    # Durations; None where a pooled connection was used. The name was asked before the Point, TLS is a part of connect.
+    connect_ns: int | None = None
+    tls_ns: int | None = None
+    dns_ns: int | None = None
+    address: str | None = None  # of the server, as the connection has it
     headers_ns: int | None = None
     http_status: int | None = None
     # The body without chunked framing, read by read. Two lists, no pairs: a pair a token is what wakes the collector.

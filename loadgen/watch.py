@@ -1,12 +1,13 @@
 """Watching a Point while its workers run: what ends it before its time, and what was seen until then."""
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadgen import verdict
+from loadgen import verdict, warden
 from loadgen.config import Config
 from loadgen.crew import Crew, drop_wall
 from loadgen.errors import ClusterError, LoadgenError, ServerError, StorageError
@@ -17,6 +18,7 @@ from loadgen.verdict import Verdict
 LOOK_S = 0.25  # how often the driver looks at the board
 SERVER_LOOK_S = 0.5  # how often it asks whether the server lives: its death ends the Point within two seconds
 HANG_SLACK_S = 5.0  # the requests' own deadlines come first, so that their rows tell why
+SILENT_S_MIN = 2.5  # two missing beats: not lost yet, and nothing is concluded of the server meanwhile
 SILENCE_S_MAX = 6.0  # a worker beats once a second; five missing beats are a lost worker
 WORKERS_START_S_MAX = 60.0  # processes and imports on a busy machine
 END_S_MAX = 12.0  # from the word to stop, or from the last request that became a row since, until all are written
@@ -62,14 +64,18 @@ def observe(
         if watch.board.get("start_utc_ns") is None:
             raise
         watch.failed = watch.failed or lost(error)
+        if warden.lost():
+            return watch  # its workers are gone with it
         drop_wall()
-        _await_workers(watch, crew)
+        with contextlib.suppress(ClusterError):
+            _await_workers(watch, crew)
     return watch
 
 
 def lost(error: ClusterError) -> Verdict:
     """What ends a Point whose board, or whose server's actor, is gone."""
-    return verdict.failed("cluster", str(error), None, OVERLOADED, ClusterError.exit_code)
+    rule, told = ("node_lost", warden.lost()) if warden.lost() else ("cluster", str(error))
+    return verdict.failed(rule, told, None, OVERLOADED, ClusterError.exit_code)
 
 
 def _await_workers(watch: Watch, crew: Crew) -> None:
@@ -104,7 +110,8 @@ def _observe(
             read, read_s = watch.board["reads"], now
         if watch.failed is None:
             ended = _ended_by(watch.board, lost, now - begun, stop) or _late(now - begun, limit_s)
-            watch.failed = ended or (_hung(watch, launched, now - read_s) if now - read_s > hang_s_max else None)
+            hangs = now - read_s > hang_s_max and not _unheard(watch.board)
+            watch.failed = ended or (_hung(watch, launched, now - read_s) if hangs else None)
         if watch.failed and not watch.board["reason"]:
             crew.stop(watch.failed.reasons[0].rule)
         if watch.board["reason"] and (deadline == math.inf or watch.board["finished"] != settled):
@@ -115,6 +122,11 @@ def _observe(
             late = f"not all workers returned within {END_S_MAX:g} s of the end"
             watch.failed = watch.failed or verdict.failed("worker_lost", late, None, OVERLOADED, ClusterError.exit_code)
             return
+
+
+def _unheard(board: Mapping[str, Any]) -> bool:
+    """Whether a worker is silent: what it has read since nobody knows, so it says nothing of the server."""
+    return any(silent_s > SILENT_S_MIN for silent_s in board["silent_s"].values())
 
 
 def _hung(watch: Watch, launched: Launched, silent_s: float) -> Verdict:

@@ -54,6 +54,7 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
     gc.set_threshold(*COLLECT_AT)
     try:
         async with session(shard.limits, shard.tls, key) as http:
+            await http.find(addresses)
             start_utc_ns, apart, reason = await _ready(shard, tell)
             if start_utc_ns is None:
                 return result(shard, reason)

@@ -31,7 +31,7 @@ from server.process import Member, Running, StartError, end_with_parent, launch
 from server.provenance import cores_of, provenance
 from server.ready import Ready, replaced, wait_ready
 from server.spec import ServerSpec, SpecError
-from server.stop import StopReport, bury, leftovers, patience_s, stop
+from server.stop import StopReport, bury, clean, leftovers, patience_s, stop
 from server.telemetry import Sampler
 from server.torch_trace import take
 
@@ -93,10 +93,10 @@ class ServerActor:
         return self._endpoint(ready, time.monotonic() - began_s)
 
     def preflight(
-        self, specs: Sequence[ServerSpec], in_flight: int | None, per_worker: int | None
+        self, specs: Sequence[ServerSpec], in_flight: int | None, per_worker: int | None, dirty: bool = False
     ) -> list[dict[str, Any]]:
         """What is here for the servers of a command, before anything is started: rows of a table."""
-        here = Place(self._folder, self._host, self._gpus, in_flight, per_worker, installed.base_environment())
+        here = Place(self._folder, self._host, self._gpus, in_flight, per_worker, installed.base_environment(), dirty)
         return [dataclasses.asdict(row) for row in look(specs, here)]
 
     def _launch(self) -> Running:
@@ -252,9 +252,9 @@ class ServerActor:
         folder = (self._folder / "traces" / name).absolute()
         return take(self._urls[0], self._access(), self._spec, folder, steps)
 
-    def leftovers(self) -> list[str]:
-        """Servers of earlier runs on this machine whose guard was killed, in words."""
-        return leftovers()
+    def leftovers(self, end: bool = False) -> list[str]:
+        """Servers of earlier runs on this machine whose guard was killed, in words; `end`: they are ended."""
+        return clean() if end else leftovers()
 
     def bury(self, name: str, log: str, endpoint: Mapping[str, Any]) -> list[str]:
         """End what is left of another launch whose actor is gone; what stays of it, in words."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from server import gpu, installed, ports
+from server import gpu, installed, ports, stop
 from server.spec import STARTED, ServerSpec, SpecError, resolved_args
 
 OK, WARN, REFUSED = "ok", "warn", "refused"
@@ -27,6 +27,7 @@ LOG_BYTES_WANTED = GIB
 SHM = "/dev/shm"  # noqa: S108
 SHM_BYTES_WANTED = GIB  # NCCL and the engines' own processes talk through it
 DESCRIPTORS_SPARE = 64  # what a worker, or a server, opens beside its connections
+SLACK = gpu.SLACK_BYTES
 MEMORY_SLACK = 0.95  # of free memory; the driver, graphs and activations want some too
 HICACHE_RATIO = 2.0  # SGLang's own, where none is set
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -55,6 +56,7 @@ class Place:
     in_flight: int | None  # None: not bounded
     per_worker: int | None
     environment: Mapping[str, str]
+    dirty: bool = False  # others may be on it: what was ours has been ended
 
 
 def look(specs: Sequence[ServerSpec], place: Place) -> list[Row]:
@@ -160,7 +162,7 @@ def _memory(spec: ServerSpec, place: Place) -> Iterator[Row]:
     devices = gpu.devices(place.gpus[: spec.gpus] or None) if spec.gpus else []
     host = psutil.virtual_memory().available
     if devices:
-        yield from gpu_rows(weights, devices, spec.gpus)
+        yield from gpu_rows(weights, devices, spec.gpus, place.dirty)
     elif weights:
         yield _fits("memory for weights", weights, host, "host", "use a smaller model")
     if args.get("enable_hierarchical_cache") and devices:
@@ -171,7 +173,7 @@ def _memory(spec: ServerSpec, place: Place) -> Iterator[Row]:
         yield _fits("memory for hicache", wanted, host, "host", "lower variant.args.hicache_ratio or hicache_size")
 
 
-def gpu_rows(weights: float, devices: Sequence[gpu.Device], count: int) -> Iterator[Row]:
+def gpu_rows(weights: float, devices: Sequence[gpu.Device], count: int, dirty: bool = False) -> Iterator[Row]:
     """Each device's share of the weights against the least free memory, and who else uses the devices."""
     least = min(devices, key=lambda device: device.free_bytes)
     if weights:
@@ -181,11 +183,16 @@ def gpu_rows(weights: float, devices: Sequence[gpu.Device], count: int) -> Itera
         f"GPU {device.id}: {_process(pid)} {gib(size or 0)}"
         for device in devices
         for pid, size in device.processes
-        if size is None or size > gpu.SLACK_BYTES
+        if size is None or size > SLACK
     ]
     if used:
         advice = "others on a device slow the server down, and may take its memory; end them if they are yours"
-        yield Row("GPU processes", "; ".join(used), "none", WARN, advice)
+        beside = "" if dirty else ", or measure beside them: cluster.clean=true"
+        # In a container their memory is often not told: who holds some gigabytes for sure is refused.
+        sure = not dirty and any(size for device in devices for _, size in device.processes if (size or 0) > SLACK)
+        yield Row(
+            "GPU processes", "; ".join(used), "none", *((REFUSED, advice + beside, MACHINE) if sure else (WARN, advice))
+        )
 
 
 def _fits(check: str, wanted: float, free: float, where: str, advice: str) -> Row:
@@ -270,7 +277,16 @@ def descriptor_rows(limit: int, place: Place, ours: bool) -> Iterator[Row]:
         yield Row("open files", f"limit {limit}", needed, OK)
 
 
+def _earlier(specs: Sequence[ServerSpec], place: Place) -> Iterator[Row]:
+    """What is left of earlier runs' servers; beside one that runs elsewhere it may be none of our business."""
+    if left := stop.leftovers():
+        ours = any(spec.engine != "external" for spec in specs) and not place.dirty
+        advice = "or have it ended here: cluster.clean=true"
+        yield Row("earlier runs", "; ".join(left), "nothing", REFUSED if ours else WARN, advice, MACHINE if ours else 0)
+
+
 OF_MACHINE: tuple[Callable[[Sequence[ServerSpec], Place], Iterator[Row]], ...] = (
+    _earlier,
     _shared_memory,
     _disk,
     _descriptors,

@@ -164,6 +164,22 @@ def _wait(done: Callable[[], bool], limit_s: float) -> bool:
 
 def leftovers() -> list[str]:
     """Processes of earlier runs' servers that no guard watches, in words; files without a process are removed."""
+    return [f"{_of_earlier(member)}; end it with: kill -9 {member.pid}" for member in _left()]
+
+
+def clean() -> list[str]:
+    """End those processes; which they were, in words, and which of them do not go."""
+    found = _left()
+    still = _kill(lambda: filter(Member.lives, found))
+    _left()  # their guards' files go too
+    return [*(f"ended: {_of_earlier(member)}" for member in found), *still]
+
+
+def _of_earlier(member: Member) -> str:
+    return f"process {member.pid} ({member.title}) is of a server of an earlier run"
+
+
+def _left() -> list[Member]:
     found = {member.pid: member for member in _unguarded()}
     for state in Path(tempfile.gettempdir()).glob(f"{STATE_PREFIX}*"):
         facts = read_json(state / "server.json")
@@ -173,8 +189,7 @@ def leftovers() -> list[str]:
             found |= {member.pid: member for member in left}
         elif facts or _age_s(state) > EMPTY_STATE_S:
             shutil.rmtree(state, ignore_errors=True)
-    told = [f"process {pid} ({found[pid].title}) is of a server of an earlier run" for pid in sorted(found)]
-    return [f"{words}; end it with: kill -9 {pid}" for words, pid in zip(told, sorted(found), strict=True)]
+    return [found[pid] for pid in sorted(found)]
 
 
 def _unguarded() -> Iterator[Member]:

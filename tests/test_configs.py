@@ -74,7 +74,7 @@ def test_variants_cannot_touch_the_load() -> None:
 def test_every_study_composes(name: str, tmp_path: Path) -> None:
     """A study sets its own name in each of its runs."""
     runs = composed(tmp_path, "-m", f"+study={name}").runs
-    assert len(runs) > 1
+    assert len(runs) > 1 or runs[0].config.chaos  # whose faults are runs of their own later
     assert {run.config.study for run in runs} == {name}
 
 

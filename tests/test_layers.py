@@ -80,7 +80,7 @@ IMPURE = {"ray", "aiohttp", "pyarrow", "hydra", "time", "os"}
 ONLY_IN = {
     "ray": {"loadgen.cluster", "loadgen.crew", "server.actor"},
     "hydra": {"loadgen.__main__"},
-    "aiohttp": {"loadgen.stream"},
+    "aiohttp": {"loadgen.stream", "loadgen.wire"},
     "pyarrow": {"loadgen.store", "loadgen.dataset", "loadgen.columns"},
     "omegaconf": {"loadgen.config", "loadgen.checks", "loadgen.__main__"},
 }

@@ -124,7 +124,7 @@ def scheduler() -> psutil.Process:
     return psutil.Process(eventually(found, START_S_MAX, "the scheduler")[0])
 
 
-def test_h07_crashes_in_a_point(start: Callable[..., Run]) -> None:
+def test_r03_h07_crashes_in_a_point(start: Callable[..., Run]) -> None:
     """Killed in a Point, then stopped in the next: both FAILED at once with their rows; a third start is not tried.
 
     The front end of each lives on and answers; no stream floods it with requests.
@@ -159,6 +159,7 @@ def test_h07_crashes_in_a_point(start: Callable[..., Run]) -> None:
         counts = {outcome: count for streams, outcome, count in outcomes if streams == level}
         assert counts["ok"] >= 1
         assert sum(counts.values()) - counts["ok"] <= 4 * level
+        assert (counts.get("server_gone", 0) > 0) == (level == 4)  # in flight when it died; a frozen one is not gone
     reasons = [point["verdict"]["reasons"][0] for point in ended.points()]
     assert {reason["rule"] for reason in reasons} == {"server_died", "server_hung"}
     assert all(reason["log_tail"] and reason["advice"] for reason in reasons)

@@ -35,7 +35,7 @@ def await_rows(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_l01_r6_r7_while_ray_starts(start: Callable[..., Run], tmp_path: Path) -> None:
+def test_r06_r07_l01_while_ray_starts(start: Callable[..., Run], tmp_path: Path) -> None:
     """Ctrl-C at once, SIGTERM when Ray may have put its own handler in place: 130 and 143, Ray and its files gone."""
     runs = [start(BASELINE, *TINY, folder=tmp_path / name) for name in "ab"]
     eventually(lambda: all(run.ray_folders() for run in runs), START_S_MAX, "Ray's folders")
@@ -48,7 +48,7 @@ def test_l01_r6_r7_while_ray_starts(start: Callable[..., Run], tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_r6_r7_while_the_server_starts_and_in_the_warm_up(start: Callable[..., Run], tmp_path: Path) -> None:
+def test_r06_r07_while_the_server_starts_and_in_the_warm_up(start: Callable[..., Run], tmp_path: Path) -> None:
     """A server that would load for a minute, and warm-up requests that would take minutes: ended, no next run begun."""
     faults = (f"engine.python={faulty_python(tmp_path)}", "variant.env.FAULTS=slow_start:60")
     loading = start("-m", BASELINE, *TINY, "load.requests=6,7", *faults, folder=tmp_path / "loading")
@@ -64,7 +64,7 @@ def test_r6_r7_while_the_server_starts_and_in_the_warm_up(start: Callable[..., R
     assert ended[0].points() + ended[1].points() == []
 
 
-def test_l01_r6_r7_in_the_window_and_between_levels(start: Callable[..., Run], tmp_path: Path) -> None:
+def test_r06_r07_l01_in_the_window_and_between_levels(start: Callable[..., Run], tmp_path: Path) -> None:
     """Ctrl-C at a terminal in a window, SIGTERM just after a level: 130 and 143, what was measured stands."""
     window = start("-m", "+variant=baseline,eagle_topk1_v2", *ENDLESS, folder=tmp_path / "window")
     counts = ("load.concurrency=[1,2,3]", "load.requests=200")
@@ -106,7 +106,7 @@ def check_levels(ended: Ended) -> None:
     assert len(ended.points()) == len(statuses)
 
 
-def test_l01_r6_r8_at_once(start: Callable[..., Run], tmp_path: Path) -> None:
+def test_r06_r08_l01_at_once(start: Callable[..., Run], tmp_path: Path) -> None:
     """Twice Ctrl-C, and kill -9: the driver ends without waiting, and the servers go all the same.
 
     The killed one's server ignores SIGTERM and has an orphan; the rows of its finished requests can be read.

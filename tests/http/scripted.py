@@ -69,9 +69,9 @@ Script = Callable[[Request, int], Answer]  # the request and its number
 
 @asynccontextmanager
 async def scripted(
-    script: Script | Answer, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+    script: Script | Answer, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[Scripted]:
-    """A server on a free port of `host` that answers by `script`."""
+    """A server on `port` of `host`, 0 for a free one, that answers by `script`."""
     seen = Scripted()
     answer = (lambda _request, _number: script) if isinstance(script, Answer) else script
 
@@ -86,9 +86,9 @@ async def scripted(
         finally:
             writer.close()
 
-    seen.server = await asyncio.start_server(serve, host, 0, ssl=tls, limit=1 << 24, backlog=1024)
-    port = seen.server.sockets[0].getsockname()[1]
-    seen.url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+    seen.server = await asyncio.start_server(serve, host, port, ssl=tls, limit=1 << 24, backlog=1024)
+    at = seen.server.sockets[0].getsockname()[1]
+    seen.url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{at}"
     try:
         yield seen
     finally:

@@ -290,7 +290,7 @@ async def test_r15_a_response_beyond_its_cap() -> None:
         (Answer([(5, c("A") + DONE)], end="hang"), Limits(stall_s=0.2), "ok"),
     ],
 )  # fmt: skip
-async def test_each_deadline_has_its_outcome(answer: Answer, limits: Limits, outcome: str) -> None:
+async def test_r04_each_deadline_has_its_outcome(answer: Answer, limits: Limits, outcome: str) -> None:
     """First token, stall and total end an exchange, with drips too; what was whole stays whole."""
     began = time.monotonic()
     got, error, trace, _ = await outcome_of(answer, limits)
@@ -306,7 +306,7 @@ async def test_a_slow_stream_within_its_deadlines_is_left_alone() -> None:
     assert (outcome, len(parsed.chunk_ns)) == (Outcome.OK, 15)
 
 
-async def test_a_server_that_never_reads_ends_by_the_first_token_deadline() -> None:
+async def test_r04_a_server_that_never_reads_ends_by_the_first_token_deadline() -> None:
     """A request that cannot even be written whole is bounded too."""
 
     async def never(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

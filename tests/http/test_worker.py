@@ -400,7 +400,7 @@ async def test_a_cancelled_drive_leaves_nothing_running() -> None:
 # A server that dies
 
 
-async def test_a_vanished_server_is_not_stormed() -> None:
+async def test_r03_a_vanished_server_is_not_stormed() -> None:
     """In flight: connection_lost. Afterwards at most one connect try a stream in the time a driver needs."""
     async with scripted(Answer([(10, c("A"))], end="hang")) as server:
         board = until(lambda beat: beat["t_ns"] > 1.2 * NS)

@@ -137,7 +137,7 @@ def test_h05_a_death_while_it_is_asked(spec: Specs, started: Start) -> None:
     assert time.monotonic() - begun_s < 30
 
 
-def test_h06_launches_at_once_share_nothing(spec: Specs, started: Start) -> None:
+def test_r09_h06_launches_at_once_share_nothing(spec: Specs, started: Start) -> None:
     """Launched at the same time on one host, each binds its ports: other ports, other seeds, other logs."""
     with ThreadPoolExecutor(3) as pool:
         launched = list(pool.map(lambda _: started(spec(bind_nccl=True)), range(3)))
@@ -168,7 +168,7 @@ def test_i01_a_launch_whose_actor_is_gone(
     assert ports.can_bind("127.0.0.1", running.port.number)
 
 
-def test_r1_a_death_that_the_guard_does_not_tell(spec: Specs, started: Start) -> None:
+def test_r03_a_death_that_the_guard_does_not_tell(spec: Specs, started: Start) -> None:
     """A guard that was stopped reports no status; that its server is gone is seen all the same."""
     running = prove(started(spec())).running
     os.kill(running.guard.pid, signal.SIGSTOP)

@@ -58,7 +58,7 @@ class Holder:
         {"grandchild": True, "escaped": True},
     ],
 )
-def test_nothing_survives_the_death_of_the_holder(tmp_path: Path, fake: dict[str, object]) -> None:
+def test_r08_nothing_survives_the_death_of_the_holder(tmp_path: Path, fake: dict[str, object]) -> None:
     """Holder killed with -9: the server, orphans and one in its own session go, then the guard and its files."""
     holder = Holder(tmp_path, fake)
     facts = holder.told("server.json")

@@ -38,7 +38,7 @@ def test_no_token_is_not_ready(spec: Specs, started: Start) -> None:
         prove(started(spec(tokens=0)), limit_s=2)
 
 
-def test_a_wrong_seed_is_another_server(spec: Specs, started: Start) -> None:
+def test_r09_a_wrong_seed_is_another_server(spec: Specs, started: Start) -> None:
     """A server that tells another seed than this launch gave is refused at once."""
     with pytest.raises(StartError, match="another server than ours answers: /server_info shows random_seed 5"):
         prove(started(spec(seed=5)))
@@ -73,7 +73,7 @@ def test_a_port_that_is_taken_over_is_noticed(spec: Specs, started: Start) -> No
     assert f"answered by process {other.server.pid}" in (replaced(moved) or "")
 
 
-def test_an_impostor_on_the_port_is_not_ready(spec: Specs, started: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_r09_an_impostor_on_the_port_is_not_ready(spec: Specs, started: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A 200 on our port from a process that is not ours ends in an error that names it."""
     monkeypatch.setattr(ready, "STRANGER_S", 0.5)
     running = started(spec(bind=False))
@@ -84,7 +84,7 @@ def test_an_impostor_on_the_port_is_not_ready(spec: Specs, started: Start, monke
         prove(running)
 
 
-def test_never_ready_ends_with_the_last_doubt(spec: Specs, started: Start) -> None:
+def test_r03_never_ready_ends_with_the_last_doubt(spec: Specs, started: Start) -> None:
     """At the limit the error says what was missing and which key to raise."""
     with pytest.raises(StartError, match=r"nothing listens on its port yet.*engine\.ready_s_max"):
         prove(started(spec(bind=False)), limit_s=0.5)
@@ -109,7 +109,7 @@ def test_a_port_in_use_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
             ports.free_port("127.0.0.1")
 
 
-def test_a_death_is_told_with_its_cause(spec: Specs, started: Start) -> None:
+def test_r03_a_death_is_told_with_its_cause(spec: Specs, started: Start) -> None:
     """Killed from outside, the server's signal is named within moments."""
     running = prove(started(spec())).running
     os.kill(running.server.pid, signal.SIGKILL)
@@ -166,7 +166,7 @@ def test_stop_names_what_is_left(spec: Specs, tmp_path: Path) -> None:
     assert (report.clean, report.left) == (False, ("GPU 0 still has 60.0 GiB in use",))
 
 
-def test_leftovers_are_named(spec: Specs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_r08_leftovers_are_named(spec: Specs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guarded server is none; folders of guards without a process vanish."""
     monkeypatch.setattr(process.tempfile, "tempdir", str(tmp_path))
     running = launch(spec(bind=False), tmp_path / "out", "127.0.0.1")

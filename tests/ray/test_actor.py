@@ -98,7 +98,9 @@ def test_a_launch_from_start_to_stop(actor: Callable[..., Any], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("fake", [{}, {"ignore_term": True, "grandchild": True, "escaped": True}])
-def test_i01_nothing_outlives_a_killed_actor(actor: Callable[..., Any], tmp_path: Path, fake: dict[str, Any]) -> None:
+def test_r08_i01_nothing_outlives_a_killed_actor(
+    actor: Callable[..., Any], tmp_path: Path, fake: dict[str, Any]
+) -> None:
     """ray.kill gives the actor no last word, and yet its server and every process of it go."""
     handle = actor(pids=str(tmp_path / "pids"), **fake)
     assert ask(handle, "start")["ok"]
@@ -215,7 +217,7 @@ time.sleep(600)
     "end",
     ["kill", pytest.param("shutdown", marks=pytest.mark.slow), pytest.param("raise", marks=pytest.mark.slow)],
 )
-def test_i01_i02_nothing_outlives_a_driver(tmp_path: Path, end: str) -> None:
+def test_r08_i01_i02_nothing_outlives_a_driver(tmp_path: Path, end: str) -> None:
     """Driver killed with -9, out of the cluster, or failed: within 15 s no process of its server is left."""
     temp = tempfile.mkdtemp(prefix="lg", dir="/tmp")
     fake = json.dumps({"pids": str(tmp_path / "pids"), "grandchild": True, "escaped": True, "ignore_term": True})

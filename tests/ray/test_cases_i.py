@@ -137,7 +137,7 @@ def rows_of(folder: Path) -> Any:
     return duckdb.read_parquet(str(file))
 
 
-def test_i04_i05_i10_a_cluster_of_others(others: Others, start: Start, tmp_path: Path) -> None:
+def test_r10_i04_i05_i10_a_cluster_of_others(others: Others, start: Start, tmp_path: Path) -> None:
     """Two runs at once, one of three loads, join a cluster that holds an actor of the same name: both have their
     results, our two packages are all that is sent along, and the cluster still runs afterwards."""
     (tmp_path / "multirun").mkdir()

@@ -9,7 +9,7 @@ from running import TINY, Ended, faulty_python
 pytestmark = pytest.mark.slow
 
 
-def test_r4_a_server_that_stands_still_or_hangs(cli: Callable[..., Ended], tmp_path: Path) -> None:
+def test_r04_a_server_that_stands_still_or_hangs(cli: Callable[..., Ended], tmp_path: Path) -> None:
     """Standing still for half of the time is INVALID for its silence; answering nothing more is FAILED, soon."""
     faults = "variant.env.FAULTS=stall:1:2,hang:0:30"
     limits = (

@@ -12,7 +12,7 @@ import pytest
 from running import TINY, Ended, faulty_python
 
 from loadgen.__main__ import compose
-from loadgen.grid import order
+from loadgen.arrange import order
 from loadgen.overrides import prepare
 from loadgen.plan import WARM_UP_REQUESTS
 from server.ready import PROBE_TOKENS

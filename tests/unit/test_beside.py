@@ -14,6 +14,12 @@ def test_nothing_known_nothing_shown() -> None:
     assert list(lines([point(1), point(2, accept_source=None, tokens_per_joule=None, cached_share=0.009)])) == []
 
 
+def test_r04_requests_that_a_deadline_ended_are_told() -> None:
+    """Their times are at least the deadline: counted and shown, and in no percentile."""
+    (line,) = lines([point(1, censored=0), point(8, censored=30)])
+    assert line.endswith("(censored): 30 at concurrency 8")
+
+
 def test_each_figure_with_its_source_and_levels() -> None:
     """One line a kind of figure, levels without it left out."""
     gpu = {"tokens_per_joule": 3.14, "power_w": 5600.0, "energy_source": "counter"}

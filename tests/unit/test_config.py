@@ -135,7 +135,6 @@ REFUSED = [
     (["+variant=baseline", "block=1.5"], "block"),
     (["+variant=baseline", "cluster.workers=0"], "cluster.workers=0"),
     (["+variant=baseline", "output.uri='s3://x'"], "not built yet"),
-    (["+variant=baseline", "cluster.clean=true"], "not built yet"),
     (["+variant=baseline", "model.nodes=2"], "not built yet"),
     (["+variant=baseline", "++variant.args.x={a: 1}"], "variant.args.x"),
     (["+variant=baseline", "++variant.env.A-B=1"], "variant.env.A-B"),

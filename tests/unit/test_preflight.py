@@ -87,11 +87,15 @@ def test_weights_against_the_fullest_gpu(weights: int, count: int, state: str) -
     assert bool(row.advice) == (state != "ok")
 
 
-def test_others_on_a_gpu_are_named() -> None:
-    """Who holds memory of our devices is told with its pid, small contexts are not."""
+def test_r10_others_on_a_gpu_are_named_and_refused() -> None:
+    """Who holds memory of our devices is told with its pid, small contexts are not; cluster.clean goes on beside it."""
     devices = [Device("0", GIB, 96 * GIB, ((1, 95 * GIB), (2, 2**20), (3, None)))]
+    (unsure,) = gpu_rows(0, [Device("0", GIB, 96 * GIB, ((3, None),))], 1)
+    assert (unsure.state, unsure.exit) == ("warn", 0)
+    (beside,) = gpu_rows(0, devices, 1, dirty=True)
+    assert (beside.state, beside.exit) == ("warn", 0)
     (row,) = gpu_rows(0, devices, 1)
-    assert row.state == "warn"
+    assert (row.state, row.exit, "cluster.clean=true" in row.advice) == ("refused", 3, True)
     assert "process 1 " in row.found
     assert "95.0 GiB" in row.found
     assert "process 2" not in row.found

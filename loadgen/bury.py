@@ -1,0 +1,38 @@
+"""The end of a server whose actor is gone: somebody else looks for what is left of it, and ends that."""
+
+import dataclasses
+import functools
+from pathlib import Path
+
+from loadgen import cluster, store, warden
+from loadgen.errors import ClusterError
+from loadgen.launched import Launched
+from loadgen.nodes import LOOPBACK
+from server import gpu, stop
+from server.process import Member
+
+STOP_S_MAX = 170.0  # after the server's own drain: KILL, ports and device memory free again
+
+
+def bury(launched: Launched) -> tuple[str, ...]:
+    """Have somebody else end what is left of a server whose actor is gone; what stays, in words."""
+    if warden.lost():
+        return _here(launched)
+    outside, mark = dataclasses.replace(launched.spec, engine="external"), store.mark(launched.folder)
+    witness = cluster.place_server(outside, launched.folder, "", "", launched.places, mark)
+    try:
+        log = launched.endpoint.get("log") or str((launched.folder / f"server{launched.stem}.log").resolve())
+        return tuple(witness.ask("bury", launched.name, log, launched.endpoint, wait_s_max=STOP_S_MAX))
+    except ClusterError as error:
+        return (f"the server of launch {launched.id}, which nobody could look for: {error}",)
+    finally:
+        witness.end()
+        mark.unlink(missing_ok=True)
+
+
+def _here(launched: Launched) -> tuple[str, ...]:
+    """The same where Ray itself is lost, which was one of this machine alone: nobody else can be asked."""
+    family, heard, memory = launched.endpoint.get("known", ((), (), {}))
+    log = Path(launched.endpoint.get("log") or (launched.folder / f"server{launched.stem}.log").resolve())
+    held = functools.partial(gpu.memory_held, list(memory), memory)
+    return stop.bury(launched.name, log, [Member(*one) for one in family], LOOPBACK, heard, held).left
