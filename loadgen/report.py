@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadgen import beside, objectives, replay, search, window
+from loadgen import beside, chaos, objectives, replay, search, window
 from loadgen.asked import Run
 from loadgen.config import BASELINE, in_words, levels
 from loadgen.progress import Progress
@@ -248,7 +248,8 @@ def run_line(run: Run, spec: ServerSpec) -> str:
     )
     name = _name({"variant": conf.variant.name, "repeat": run.repeat})
     what = (name, spec.engine, conf.model.name, conf.workload.name, f"block {conf.block}: {kind} {asked}")
-    return " · ".join(filter(None, [*what, search.plan_words(conf)]))
+    fault = chaos.fault_of(conf)
+    return " · ".join(filter(None, [*what, search.plan_words(conf), f"fault {fault}" if fault else ""]))
 
 
 def ending(points: Sequence[Point], lines: Sequence[Mapping[str, Any]]) -> str:

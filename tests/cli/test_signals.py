@@ -80,6 +80,28 @@ def test_r06_r07_l01_in_the_window_and_between_levels(start: Callable[..., Run],
     check_levels(ended[1])
 
 
+@pytest.mark.slow
+def test_r06_r07_in_the_drain_and_while_it_is_written(start: Callable[..., Run], tmp_path: Path) -> None:
+    """SIGTERM while the window's last requests are waited for; Ctrl-C when they have ended: all of a Point or none."""
+    long = ("engine=sim", "engine.sim_speed=2", "workload.max_tokens=256", "load.concurrency=[2,3]", "load.window_s=1")
+    drain = start(BASELINE, *long, folder=tmp_path / "drain")
+    written = start(BASELINE, *TINY, "load.concurrency=[1,2,3]", folder=tmp_path / "written")
+    written.await_line("· ending ·")
+    send(written, signal.SIGINT)
+    drain.await_line("· drain ·")
+    send(drain, signal.SIGTERM)
+    ended = [drain.end(STOP_S_MAX), written.end(STOP_S_MAX)]
+    assert [one.code for one in ended] == [143, 130]
+    assert "Traceback" not in ended[0].err + ended[1].err
+    (line,) = ended[0].ledger()
+    assert (line["status"], line["exit_code"]) == ("INTERRUPTED", 143)
+    for one in ended:
+        assert [point["point_id"] for point in one.points()] == [line["point_id"] for line in one.ledger()]
+        assert not list(one.results.rglob("_*"))
+        for point in one.points():
+            assert (point["summary"] is None) == (point["verdict"]["status"] == "INTERRUPTED")
+
+
 def check_window(ended: Ended) -> None:
     """All rows on disk and marked, one ledger line, no headline, the sweep's next run not begun."""
     assert [(line["status"], line["exit_code"], line["variant"]) for line in ended.ledger()] == [
