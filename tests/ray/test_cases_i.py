@@ -1,6 +1,7 @@
 """Cases I of Ray: a cluster that was there before, with an actor of our kind in it, joined by one run after another."""
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -137,7 +138,7 @@ def rows_of(folder: Path) -> Any:
     return duckdb.read_parquet(str(file))
 
 
-def test_r10_i04_i05_i10_a_cluster_of_others(others: Others, start: Start, tmp_path: Path) -> None:
+def test_r09_r10_i04_i05_i10_a_cluster_of_others(others: Others, start: Start, tmp_path: Path) -> None:
     """Two runs at once, one of three loads, join a cluster that holds an actor of the same name: both have their
     results, our two packages are all that is sent along, and the cluster still runs afterwards."""
     (tmp_path / "multirun").mkdir()
@@ -151,6 +152,10 @@ def test_r10_i04_i05_i10_a_cluster_of_others(others: Others, start: Start, tmp_p
     assert all(run.wait(timeout=RUN_S_MAX) in (0, 6) for run in runs)
     assert [len(list((tmp_path / kind).rglob("point.json"))) for kind in ("sweep", "run")] == [3, 1]
     assert others.answers()
+    launches = [json.loads(path.read_text()) for path in tmp_path.rglob("launch*.json")]
+    assert len(launches) == 2
+    for what in ("url", "pid", "seed"):  # two drivers never share a server
+        assert len({launch[what] for launch in launches}) == 2
     resources = others.folder / "session_latest" / "runtime_resources"
     sent = sum(file.stat().st_size for file in resources.rglob("*") if file.is_file())
     assert 0 < sent < UPLOAD_BYTES_MAX, f"{sent} bytes lie below {resources}"

@@ -26,7 +26,7 @@ def kill_the_worker(folder: Path) -> None:
     os.kill(worker, signal.SIGKILL)
 
 
-def test_r1_i07_a_killed_worker(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_r01_i07_a_killed_worker(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Its Point is FAILED with its rows marked, exit 4; what Ray says of it is no result and stays off stdout."""
     run = tmp_path / "run"
     killer = threading.Thread(target=kill_the_worker, args=(run,))
