@@ -279,7 +279,7 @@ def descriptor_rows(limit: int, place: Place, ours: bool) -> Iterator[Row]:
 
 def _earlier(specs: Sequence[ServerSpec], place: Place) -> Iterator[Row]:
     """What is left of earlier runs' servers; beside one that runs elsewhere it may be none of our business."""
-    if left := stop.leftovers():
+    if left := stop.lasting():
         ours = any(spec.engine != "external" for spec in specs) and not place.dirty
         advice = "or have it ended here: cluster.clean=true"
         yield Row("earlier runs", "; ".join(left), "nothing", REFUSED if ours else WARN, advice, MACHINE if ours else 0)

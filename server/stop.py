@@ -36,6 +36,7 @@ DEAD_TERM_S = 5.0
 GONE_S_MAX = guard.KILL_S_MAX + 5.0
 PORT_S_MAX = 10.0
 ABANDONED_S_MAX = guard.ABANDONED_S + 3.5  # for a guard whose actor is gone, on a busy machine
+LASTING_S = 5.0  # a run that still goes on has ended by then what its server's guard has left
 POLL_S = 0.05
 # A guard writes down its server within a second; a folder that is older and empty belongs to none.
 EMPTY_STATE_S = 120.0
@@ -165,6 +166,12 @@ def _wait(done: Callable[[], bool], limit_s: float) -> bool:
 def leftovers() -> list[str]:
     """Processes of earlier runs' servers that no guard watches, in words; files without a process are removed."""
     return [f"{_of_earlier(member)}; end it with: kill -9 {member.pid}" for member in _left()]
+
+
+def lasting() -> list[str]:
+    """Those that stay: who has just lost its guard may be ended by its own run a moment later."""
+    _wait(lambda: not _left(), LASTING_S)
+    return leftovers()
 
 
 def clean() -> list[str]:
