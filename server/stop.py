@@ -201,15 +201,27 @@ def _left() -> list[Member]:
 
 def _unguarded() -> Iterator[Member]:
     """Processes with a launch's tag whose guard is gone: its folder is, or the process that it names."""
+    marked: dict[Path, list[int]] = {}
     for pid in pids():
         marks = [entry for entry in environment_of(pid) if entry.startswith(TAG.encode() + b"=")]
-        state = Path(os.fsdecode(marks[0].partition(b"=")[2])) if marks else None
-        if state is None or (started := guard.start_ticks(pid)) is None:
-            continue
+        if marks:
+            marked.setdefault(Path(os.fsdecode(marks[0].partition(b"=")[2])), []).append(pid)
+    for state, found in marked.items():
         facts = read_json(state / "server.json")
-        # A guard that starts has written nothing yet.
-        if guard.start_ticks(facts["guard"]) is None if facts else not state.exists():
-            yield Member(pid, started, title(pid))
+        # A guard that starts has written nothing yet, and the folder of one in a container may be out of our sight.
+        gone = guard.start_ticks(facts["guard"]) is None if facts else not state.exists()
+        if not gone or any(_guards(pid, state) for pid in found):
+            continue
+        yield from (Member(pid, started, title(pid)) for pid in found if (started := guard.start_ticks(pid)))
+
+
+def _guards(pid: int, state: Path) -> bool:
+    """Whether it is the living guard of the launch with that folder."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return os.fsencode(state) in words and any(word.endswith(b"guard.py") for word in words)
 
 
 def _age_s(path: Path) -> float:

@@ -179,6 +179,17 @@ def test_r08_leftovers_are_named(spec: Specs, tmp_path: Path, monkeypatch: pytes
     assert stop(running, term_s=0.1).clean
 
 
+def test_r10_a_guard_whose_folder_is_out_of_sight(spec: Specs, tmp_path: Path) -> None:
+    """That of another run in a container, which shares our processes and not our /tmp: its server is no leftover."""
+    running = launch(spec(bind=False), tmp_path / "out", "127.0.0.1")
+    hidden = running.state.rename(running.state.with_name("hidden"))
+    try:
+        assert not any(str(running.server.pid) in told for told in leftovers())
+    finally:
+        hidden.rename(running.state)
+    assert stop(running, term_s=0.1).clean
+
+
 def test_progress_is_the_last_milestone(spec: Specs, started: Start) -> None:
     """The display shows how far the start has come."""
     running = started(spec(bind=False, say=["Load weight begin. avail mem=80 GB", "x", "Load weight end."]))
