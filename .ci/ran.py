@@ -3,7 +3,7 @@
 import sys
 import xml.etree.ElementTree as ElementTree
 
-TOOLS = ("gcc", "ip", "taskset", "chromium")
+TOOLS = ("gcc", "ip", "taskset", "chromium", "unshare", "nsenter")
 
 
 def main(paths: list[str]) -> int:
