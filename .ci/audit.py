@@ -16,7 +16,10 @@ from typing import Any
 
 def told(folder: Path) -> list[dict[str, Any]]:
     """What pip-audit says of each package; nothing where it cannot be had or asks in vain."""
-    venv.create(folder, with_pip=True)
+    try:
+        venv.create(folder, with_pip=True)
+    except (OSError, subprocess.CalledProcessError):
+        return []
     installed = subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", "pip-audit"], check=False)
     if installed.returncode:
         return []

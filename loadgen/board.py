@@ -191,14 +191,12 @@ class Wall:
         self._folder, self._trouble = Path(folder) if folder else None, ""
 
     def beat(self, key: str, beat: dict[str, Any], rows: Any = None) -> dict[str, Any]:
-        """A worker's report to the board of its Point, see Board.beat; `rows` is a store.Parcel."""
+        """A worker's report to the board of its Point, see Board.beat; `rows` is a rowstream.Parcel."""
         if key == self._key:
             if rows is not None and self._folder is not None:
                 self._trouble = self._trouble or self._keep(self._folder, beat["worker"], rows)
-            return self._board.beat(beat)
-        # A worker that is quicker than its board's hanging asks again.
-        early = beat["phase"] == "ready"
-        return {**_clock(), "go": early, "start_utc_ns": None, "window": None}
+            return {**self._board.beat(beat), "kept": not self._trouble}
+        return {**_clock(), "go": False, "start_utc_ns": None, "window": None, "kept": False}
 
     def look(self, key: str) -> dict[str, Any]:
         """The picture of the Point, see Board.look."""

@@ -5,12 +5,13 @@ import functools
 from pathlib import Path
 
 from loadgen import cluster, store, warden
-from loadgen.errors import ClusterError
+from loadgen.errors import ClusterError, StorageError
 from loadgen.launched import Launched
 from loadgen.nodes import LOOPBACK
 from server import gpu, stop
 from server.process import Member
 
+FORGET_S_MAX = 10.0
 STOP_S_MAX = 170.0  # after the server's own drain: KILL, ports and device memory free again
 
 
@@ -18,16 +19,19 @@ def bury(launched: Launched) -> tuple[str, ...]:
     """Have somebody else end what is left of a server whose actor is gone; what stays, in words."""
     if warden.lost():
         return _here(launched)
-    outside, mark = dataclasses.replace(launched.spec, engine="external"), store.mark(launched.folder)
-    witness = cluster.place_server(outside, launched.folder, "", "", launched.places, mark)
+    outside = dataclasses.replace(launched.spec, engine="external")
     try:
-        log = launched.endpoint.get("log") or str((launched.folder / f"server{launched.stem}.log").resolve())
-        return tuple(witness.ask("bury", launched.name, log, launched.endpoint, wait_s_max=STOP_S_MAX))
-    except ClusterError as error:
+        with store.marked(launched.folder) as mark:
+            witness = cluster.place_server(outside, launched.folder, "", "", launched.places, mark)
+            try:
+                log = launched.endpoint.get("log") or str((launched.folder / f"server{launched.stem}.log").resolve())
+                left = tuple(witness.ask("bury", launched.name, log, launched.endpoint, wait_s_max=STOP_S_MAX))
+                witness.ask("forget", wait_s_max=FORGET_S_MAX)
+                return left
+            finally:
+                witness.end()
+    except (ClusterError, StorageError) as error:
         return (f"the server of launch {launched.id}, which nobody could look for: {error}",)
-    finally:
-        witness.end()
-        mark.unlink(missing_ok=True)
 
 
 def _here(launched: Launched) -> tuple[str, ...]:

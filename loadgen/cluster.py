@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,6 +166,11 @@ def nodes() -> list[Node]:
     ]
 
 
+def head() -> str:
+    """The address at which the cluster's head answers, host:port."""
+    return str(ray.get_runtime_context().gcs_address)
+
+
 def places(wanted: Cluster, gpus: int, ours: bool) -> Places:
     """Which node does what, see nodes.place; the driver's is the one that this process is on. Raises ConfigError."""
     alive, here = nodes(), ray.get_runtime_context().get_node_id()
@@ -179,11 +184,11 @@ def on(node: Node | None) -> dict[str, Any]:
 
 
 def visit(
-    where: Sequence[Node], files: Sequence[str], variable: str | None, stop: Stop, wait_s_max: float = VISIT_S_MAX
+    where: Mapping[Node, Sequence[str]], variable: str | None, stop: Stop, wait_s_max: float = VISIT_S_MAX
 ) -> tuple[dict[Node, visiting.Told], dict[Node, str]]:
-    """What each node tells of itself, see visiting.tell, and of those that do not answer in time why."""
+    """What each node tells of itself and of the files it should have, see visiting.tell; and who is silent, and why."""
     asked = {node: ray.remote(visiting.tell).options(num_cpus=0, max_retries=0, **on(node)) for node in where}
-    refs = {node: task.remote(files, variable) for node, task in asked.items()}
+    refs = {node: task.remote(where[node], variable) for node, task in asked.items()}
     deadline_s, told, lost = time.monotonic() + wait_s_max, dict[Node, visiting.Told](), dict[Node, str]()
     for node, ref in refs.items():
         try:

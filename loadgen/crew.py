@@ -20,6 +20,7 @@ from loadgen.errors import ClusterError, LoadgenError, of_worker
 from loadgen.nodes import Node, Places
 from loadgen.shard import without_plan
 
+KILLED_S = 1.0  # until Ray has seen the end of what was killed
 BOARD_S_MAX = 10.0  # an answer of the board; it does nothing but count
 WALL = "wall"
 WORKER_TITLE = "ray::loadgen:worker"  # how Ray shows a process that runs a task of this name
@@ -63,8 +64,9 @@ class Crew:
             return
         _, left = ray.wait(self.refs, num_returns=len(self.refs), timeout=0)
         # Ray only asks them to end, which who is frozen does not hear; an answer that crosses it ends the driver.
-        killed = footprint.kill(footprint.titled(WORKER_TITLE)) if left else 0
-        for ref in left[killed:]:
+        if left and footprint.kill(footprint.titled(WORKER_TITLE)):
+            _, left = ray.wait(left, num_returns=len(left), timeout=KILLED_S)
+        for ref in left:
             with contextlib.suppress(Exception):
                 ray.cancel(ref, force=True)
 

@@ -58,7 +58,8 @@ def _sent(shard: worker.Shard, wall: Any, key: str) -> dict[str, Any]:
             return await _tell(wall, key, beat)
         parcel = rows.parcel()
         answer = await _tell(wall, key, beat, parcel)
-        rows.arrived(parcel)
+        if answer.get("kept"):
+            rows.arrived(parcel)
         return answer
 
     done = uvloop.run(worker.drive(shard, tell, rows.append_with_texts))

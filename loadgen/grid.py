@@ -142,6 +142,8 @@ def measure(
             for place, run, levels in search.work():
                 begun_s = time.monotonic()
                 grid.run(place, run, specs[place], asks[place], progress, levels)
+                if run.config.chaos:
+                    grid.servers.end(progress)  # what becomes of its server is part of a fault
                 took_s[str(run.folder.relative_to(root))] = time.monotonic() - begun_s
         except (Interrupted, StorageError) as error:
             grid.codes.append(error.exit_code)
@@ -202,6 +204,8 @@ class Grid:
                 progress.warn(f"{run.config.variant.name}: {error}{set_in(getattr(error, 'log_tail', ''))}")
                 for unmeasured in left[number:]:
                     self.ledger.fail(run, unmeasured, error)
+                if isinstance(error, ClusterError):
+                    self.servers.look_around(progress)
                 return
             except StorageError as error:
                 self._full(run, level, error)

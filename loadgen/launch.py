@@ -67,34 +67,43 @@ def start(
     folder.mkdir(parents=True, exist_ok=True)
     stem = _stem(folder)
     name = secrets.token_hex(4)
-    mark = store.mark(folder)
-    server = cluster.place_server(spec, folder, f"server{stem}.log", name, places, mark)
-    launched = Launched(
-        f"{spec.variant}-{name}", name, spec, conf.block, server, {}, folder, places, stem, repeat=run.repeat
-    )
-    try:
-        first(places)  # while the server starts
-        if before:
-            before(server, progress)
-        _say_what_runs(spec, None, progress)
-        launched.endpoint = _ready(server, spec, progress, stop)
-        _say_what_runs(spec, launched.endpoint.get("version"), progress)
-        _write(launched, conf)
-        most = max((level.concurrency or 1 for level in config.levels(conf.load)), default=1)
-        for warning in proven.warnings(launched, most):
-            progress.warn(warning)
-        progress.phase(f"{spec.variant}: {WARM_UP_REQUESTS} warm-up requests")
-        launched.warm_up_s = _warm_up(launched, conf, stop)
-    except BaseException as error:
-        left: tuple[str, ...] = ()
-        with contextlib.suppress(StorageError):  # what ended the start is the one to tell
-            left = end(launched, progress)
-        if isinstance(error, ServerError | ClusterError):
-            error.left = left
-        raise
-    finally:
-        mark.unlink(missing_ok=True)
+    with store.marked(folder) as mark:
+        server = cluster.place_server(spec, folder, f"server{stem}.log", name, places, mark)
+        launched = Launched(
+            f"{spec.variant}-{name}", name, spec, conf.block, server, {}, folder, places, stem, repeat=run.repeat
+        )
+        try:
+            _begin(launched, conf, progress, stop, before)
+        except BaseException as error:
+            left: tuple[str, ...] = ()
+            with contextlib.suppress(StorageError):  # what ended the start is the one to tell
+                left = end(launched, progress)
+            if isinstance(error, ServerError | ClusterError):
+                error.left = left
+            raise
     return launched
+
+
+def _begin(
+    launched: Launched,
+    conf: Config,
+    progress: Progress,
+    stop: Stop,
+    before: Callable[[cluster.Server, Progress], None] | None,
+) -> None:
+    spec, server = launched.spec, launched.server
+    first(launched.places)  # while the server starts
+    if before:
+        before(server, progress)
+    _say_what_runs(spec, None, progress)
+    launched.endpoint = _ready(server, spec, progress, stop)
+    _say_what_runs(spec, launched.endpoint.get("version"), progress)
+    _write(launched, conf)
+    most = max((level.concurrency or 1 for level in config.levels(conf.load)), default=1)
+    for warning in proven.warnings(launched, most):
+        progress.warn(warning)
+    progress.phase(f"{spec.variant}: {WARM_UP_REQUESTS} warm-up requests")
+    launched.warm_up_s = _warm_up(launched, conf, stop)
 
 
 def _warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
@@ -211,9 +220,9 @@ def end(launched: Launched, progress: Progress) -> tuple[str, ...]:
         left = tuple(launched.server.ask("stop", wait_s_max=STOP_S_MAX + launched.spec.stop_s_max)["left"])
         try:
             _fetch_log(launched)
-            launched.server.ask("forget", wait_s_max=ACTOR_S_MAX)
         except StorageError as error:
             not_kept = not_kept or error
+        launched.server.ask("forget", wait_s_max=ACTOR_S_MAX)
         launched.server.end()
     except ClusterError as error:
         launched.server.end()

@@ -58,9 +58,9 @@ class Places:
 
     def seats(self, workers: int) -> list[Node]:
         """The node of each worker: one after the other, as long as a node has a CPU left. Raises ClusterError."""
-        turns = (node for turn in itertools.count() for node in self.clients if turn < max(1, node.cpus))
         if too_many := _too_many(workers, self):
             raise ClusterError(too_many)
+        turns = (node for turn in itertools.count() for node in self.clients if turn < node.cpus)
         return list(itertools.islice(turns, workers))
 
     def without(self, gone: Iterable[Node]) -> "Places":
@@ -132,7 +132,7 @@ def require_cpus(workers: int, places: Places) -> None:
 
 
 def _too_many(workers: int, places: Places) -> str | None:
-    room = sum(max(1, node.cpus) for node in places.clients)
+    room = sum(node.cpus for node in places.clients)
     if workers <= room:
         return None
     where = "the cluster" if places.clients == (places.driver,) else _listed(places.clients)

@@ -61,24 +61,34 @@ def _visit(
     configs: Sequence[Config], specs: Sequence[ServerSpec], places: Places, stop: Stop
 ) -> dict[str, tuple[Capacity | None, str]]:
     """Look at every node that is used; what each host's worker can measure, by the host's name."""
-    files = sorted({name for spec in specs for name in (*spec.tls.files, spec.sim_profile) if name})
-    variable = next((conf.engine.api_key_env for conf in configs if conf.engine.api_key_env), None)
     used = list(dict.fromkeys([places.server, *places.clients]))
-    told, lost = cluster.visit(used, files, variable, stop)
+    files = {node: _files(specs, node == places.server) for node in used}
+    variable = next((conf.engine.api_key_env for conf in configs if conf.engine.api_key_env), None)
+    told, lost = cluster.visit(files, variable, stop)
     if silent := [f"{node.words}: {why}" for node, why in lost.items()]:
         raise ClusterError(f"{'; '.join(silent)}; look at Ray there (`ray status`), then run again")
+    visit.require_apart(told.values())
     visit.require_alike(visit.tell((), None), told.values(), variable)
-    head = surface.host_of(configs[0].cluster.address or "")
+    head = surface.host_of(cluster.head())
     for warning in [*visit.warnings(told.values()), *(surface.warnings(head) if head else [])]:
         print(f"loadgen: warning: {warning}", file=sys.stderr)
     return {one["host"]: one["capacity"] for one in told.values()}
+
+
+def _files(specs: Sequence[ServerSpec], serves: bool) -> tuple[str, ...]:
+    """The files that a node needs, by the paths that they have on the driver's: all of TLS, the server's node more."""
+    found = {name for spec in specs for name in spec.tls.files}
+    if serves:
+        named = {spec.args.get(flag) for spec in specs for flag in engine.FILE_FLAGS}
+        found |= {str(name) for name in named | {spec.sim_profile for spec in specs} if name}
+    return tuple(sorted(found))
 
 
 def left(places: Places, stop: Stop) -> tuple[Places, str]:
     """The places without client nodes that answer no more, and what is to be said of those."""
     if len(places.clients) == 1:
         return places, ""
-    _, lost = cluster.visit(places.clients, (), None, stop, AGAIN_S_MAX)
+    _, lost = cluster.visit(dict.fromkeys(places.clients, ()), None, stop, AGAIN_S_MAX)
     gone = list(lost)
     if not gone or len(gone) == len(places.clients):
         return places, ""

@@ -71,14 +71,13 @@ def measure(
     log_start = served.before(launched)
     count = workers_of(launched, conf, level, expected)
     cell = Cell(launched, conf, level, place, identity, expected, prompts.turns(found), flushed, log_start, count)
-    mark = store.mark(place)
-    crew = hire(shards_of(cell, found), conf.load, cell.ramp_s, cell.counted, launched.places, mark)
-    try:
-        with strike.beside(conf, launched, _shower(cell, ladder, progress)) as show:
-            watch = observe(crew, launched, show, stop, hang_after_s(conf))
-    finally:
-        crew.dismiss()
-        mark.unlink(missing_ok=True)
+    with store.marked(place) as mark:
+        crew = hire(shards_of(cell, found), conf.load, cell.ramp_s, cell.counted, launched.places, mark)
+        try:
+            with strike.beside(conf, launched, _shower(cell, ladder, progress)) as show:
+                watch = observe(crew, launched, show, stop, hang_after_s(conf))
+        finally:
+            crew.dismiss()
     keep_what_is_left(watch, place)
     point, code = _conclude(cell, watch)
     if conf.engine.profile and point["summary"] and point["verdict"]["status"] != verdict.FAILED:

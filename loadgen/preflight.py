@@ -13,7 +13,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from loadgen import cluster, report
+from loadgen import cluster, report, staffing
 from loadgen.config import Config, levels
 from loadgen.errors import Refused, StorageError
 from loadgen.interrupt import Stop
@@ -55,7 +55,7 @@ def before_first(
 def in_flight(configs: Sequence[Config]) -> tuple[int | None, int | None]:
     """The most requests at once of all levels, and the most of one worker; None where nothing bounds them."""
     known = [
-        (places, -(-places // min(conf.cluster.workers or 1, places)))
+        (places, -(-places // min(conf.cluster.workers or -(-places // staffing.STREAMS_MAX), places)))
         for conf in configs
         for level in levels(conf.load)
         if (places := conf.load.max_in_flight if level.open else level.concurrency)

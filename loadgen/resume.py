@@ -100,7 +100,10 @@ def _line_of(point: dict[str, Any], root: Path) -> dict[str, Any]:
         "concurrency": load.get("concurrency"),
         "rate": None if load.get("trace") else load.get("rate"),
         "point_id": point["point_id"],
+        **({"fault": point["fault"]} if point.get("fault") else {}),
+        "rules": [],
         "status": VALID,
+        "reason": None,
         "exit_code": 0,
         "output_tokens_per_s": point["summary"]["output_tokens_per_s"],
     }

@@ -80,6 +80,7 @@ class Servers:
         self.places, told = placing.left(self.places, self.stop)
         if told:
             progress.warn(told)
+            self.failed = None  # on other nodes a start may go well
 
     def end(self, progress: Progress) -> None:
         """Stop the running server, if any, and check that it is gone."""

@@ -121,13 +121,18 @@ def append_bytes(path: Path, data: bytes) -> None:
             os.close(descriptor)
 
 
-def mark(folder: Path) -> Path:
-    """A file that only those find who have this disk; whoever made it takes it away."""
+@contextmanager
+def marked(folder: Path) -> Iterator[Path]:
+    """A file in `folder` for the length of the block, that only those find who have this disk."""
     path = folder / f".mark-{secrets.token_hex(8)}"
     with reported(path):
         folder.mkdir(parents=True, exist_ok=True)
         path.touch()
-    return path
+    try:
+        yield path
+    finally:
+        with suppress(OSError):  # a disk that is gone meanwhile has reasons of its own to be told
+            path.unlink()
 
 
 def keep(folder: Path, worker: int, parcel: Parcel) -> None:

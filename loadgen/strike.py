@@ -69,8 +69,14 @@ class Strike:
     def _found(self) -> list[psutil.Process]:
         if self._whom == "server":
             pids = self._launched.endpoint["pids"] if self._all else [self._launched.endpoint["pid"]]
-            return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+            return list(filter(None, map(_living, pids)))
         return footprint.titled(TITLES[self._whom])[-1:]
+
+
+def _living(pid: int) -> psutil.Process | None:
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid)
+    return None
 
 
 def _send(processes: Sequence[psutil.Process], number: int) -> list[psutil.Process]:

@@ -66,12 +66,13 @@ def attempt(address: str, events_per_s: float, stop: Stop) -> Try:
         folder = Path(name)
         load = Load(kind="closed", concurrency=asked.streams)
         where = cluster.places(Cluster(), 0, ours=True)
-        crew = hire([_shard(address, asked)], load, asked.stagger_s, True, where, store.mark(folder))
-        try:
-            start_ns = _await(crew, stop)
-            health = crew.look()["health"]
-        finally:
-            crew.dismiss()
+        with store.marked(folder) as mark:
+            crew = hire([_shard(address, asked)], load, asked.stagger_s, True, where, mark)
+            try:
+                start_ns = _await(crew, stop)
+                health = crew.look()["health"]
+            finally:
+                crew.dismiss()
         rows = store.requests_table(folder, None)
         lines = (folder / store.TEXTS).read_bytes().splitlines()
     if set(rows["outcome"].to_pylist()) != {"ok"}:

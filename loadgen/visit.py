@@ -52,6 +52,13 @@ def require_alike(here: Told, others: Iterable[Told], variable: str | None) -> N
         raise ClusterError(f"the nodes of the cluster differ: {'; '.join(wrong)}; make them alike, then run again")
 
 
+def require_apart(told: Iterable[Told]) -> None:
+    """Refuse hosts of one name: rows, clocks and calibrations are told apart by it. Raises ClusterError."""
+    names = [one["host"] for one in told]
+    if same := sorted({name for name in names if names.count(name) > 1}):
+        raise ClusterError(f"several nodes call themselves {', '.join(same)}; give each host a name of its own")
+
+
 def warnings(told: Iterable[Told]) -> list[str]:
     """What a person should know of nodes that can be used."""
     nice = sorted(f"{one['host']} ({one['niceness']})" for one in told if one["niceness"] > 0)

@@ -42,8 +42,7 @@ LOG_PART_BYTES = 4 * 1024 * 1024
 class ServerActor:
     """One server's life. `host` is the address that it listens on.
 
-    `folder` gets its log, where the file `mark` is found; a node that has not that disk keeps the log until it is
-    fetched.
+    `folder` gets its log, where the file `mark` is found; a node without that disk keeps the log until it is fetched.
     """
 
     def __init__(
@@ -249,8 +248,9 @@ class ServerActor:
 
     def profile(self, name: str, steps: int) -> dict[str, Any]:
         """Have the server profile so many steps; their shares, see torch_trace.take. Traces go to traces/`name`."""
-        folder = (self._folder / "traces" / name).absolute()
-        return take(self._urls[0], self._access(), self._spec, folder, steps)
+        if self._apart:
+            return {"trace": None, "why": "the server's node has not the driver's disk"}
+        return take(self._urls[0], self._access(), self._spec, (self._folder / "traces" / name).absolute(), steps)
 
     def leftovers(self, end: bool = False) -> list[str]:
         """Servers of earlier runs on this machine whose guard was killed, in words; `end`: they are ended."""

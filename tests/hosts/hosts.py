@@ -140,13 +140,22 @@ def joined(
 
 
 def _host(name: str, number: int, bridge: str, place: Path, hidden: str, shared: str) -> Host:
-    home, cable = place / f"home-{name}", f"{bridge}-{number}"
+    home = place / f"home-{name}"
     words = ["unshare", "--net", "--mount", "--uts", "--pid", "--time", f"--monotonic={number * 10_000}", "--fork"]
     init = subprocess.Popen(
         [*words, "--kill-child", "--mount-proc", sys.executable, "-c", INIT, name, str(home), hidden, shared],
         stdout=subprocess.PIPE,
         text=True,
     )
+    try:
+        return _plugged(init, name, number, bridge, home)
+    except BaseException:
+        init.kill()  # and with it all that it has started
+        raise
+
+
+def _plugged(init: subprocess.Popen[str], name: str, number: int, bridge: str, home: Path) -> Host:
+    cable = f"{bridge}-{number}"
     assert init.stdout
     assert init.stdout.readline() == "up\n", f"host {name} did not come up"
     host = Host(name, f"{NETWORK}.{number}", init, home, cable, bridge)

@@ -63,6 +63,9 @@ def begin(three: list[Host], tmp_path: Path) -> Iterator[Callable[..., Run]]:
     yield start
     for run in runs:
         run.kill()
+    for host in three:
+        if host.init.poll() is None:
+            assert not list(host.seen("/tmp").glob("loadgen-server-*"))
 
 
 @pytest.fixture

@@ -76,6 +76,14 @@ def test_workers_sit_in_turns() -> None:
     assert found.without([ONE, TWO]).clients == (ONE, TWO)
 
 
+def test_a_node_without_cpus_gets_no_worker() -> None:
+    """Also where it is asked for: a task there would wait for ever."""
+    with pytest.raises(ClusterError, match="needs 1 CPUs"):
+        placed(ALL, clients=["idle"]).seats(1)
+    with pytest.raises(ClusterError, match="several nodes call themselves two"):
+        visit.require_apart([{"host": "two"}, {"host": "one"}, {"host": "two"}])
+
+
 def test_workers_by_the_load() -> None:
     """Half of the calibrated capacity each, a thousand streams at most."""
     assert staffing.needed(16, 900.0, None) == 1

@@ -75,6 +75,7 @@ def test_r05_a_point_that_was_committed_is_not_measured_again(tmp_path: Path, lo
     told = resume.newest(tmp_path)
     assert [line["status"] for line in told] == ["FAILED", "VALID"]
     assert (told[1]["point_id"], told[1]["output_tokens_per_s"]) == ("x", 7.0)
+    assert {"rules", "reason"} <= told[1].keys()  # what the chaos study reads of every line
 
 
 def test_r05_a_point_that_was_taken_away_is_measured_again(tmp_path: Path) -> None:
