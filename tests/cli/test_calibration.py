@@ -28,6 +28,7 @@ def test_help_and_a_wrong_option(start: Callable[..., Run], capsys: pytest.Captu
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_search(start: Callable[..., Run], tmp_path: Path) -> None:
     """130, nothing remembered, and neither the null server nor a worker is left."""
     run = start(program=CALIBRATE, env={"XDG_STATE_HOME": str(tmp_path / "state")})

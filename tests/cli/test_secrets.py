@@ -169,6 +169,7 @@ def environments() -> Iterable[tuple[str, bytes]]:
             yield f"{pid} {title}", Path(f"/proc/{pid}/environ").read_bytes()
 
 
+@pytest.mark.slow
 def test_r13_r14_r17_l02_key_prompt_and_answer_stay_where_they_belong(
     start: Callable[..., Run], servers: Servers, elsewhere: tuple[str, list[str]], cores_allowed: None, tmp_path: Path
 ) -> None:

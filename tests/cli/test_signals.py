@@ -64,6 +64,7 @@ def test_r06_r07_while_the_server_starts_and_in_the_warm_up(start: Callable[...,
     assert ended[0].points() + ended[1].points() == []
 
 
+@pytest.mark.slow
 def test_r06_r07_l01_in_the_window_and_between_levels(start: Callable[..., Run], tmp_path: Path) -> None:
     """Ctrl-C at a terminal in a window, SIGTERM just after a level: 130 and 143, what was measured stands."""
     window = start("-m", "+variant=baseline,eagle_topk1_v2", *ENDLESS, folder=tmp_path / "window")
@@ -128,6 +129,7 @@ def check_levels(ended: Ended) -> None:
     assert len(ended.points()) == len(statuses)
 
 
+@pytest.mark.slow
 def test_r06_r08_l01_at_once(start: Callable[..., Run], tmp_path: Path) -> None:
     """Twice Ctrl-C, and kill -9: the driver ends without waiting, and the servers go all the same.
 

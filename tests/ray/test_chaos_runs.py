@@ -74,6 +74,7 @@ def stray(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
+@pytest.mark.slow
 def test_r10_what_an_earlier_run_left(
     cli: Callable[..., Ended], stray: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ LEVELS = [1, 2, 3]
 REQUESTS, TOKENS = 6, 32
 
 
+@pytest.mark.slow
 def test_nine_points_from_three_starts(cli: Callable[..., Ended]) -> None:
     """Three variants at three levels: three Launches, nine Points, nine ledger lines, every request and token there."""
     load = ("load.concurrency=1,2,3", f"load.requests={REQUESTS}", f"workload.max_tokens={TOKENS}")
@@ -90,6 +91,7 @@ def test_blocks_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert ran == [(block, name) for block, names in blocks.items() for name in names]
 
 
+@pytest.mark.slow
 def test_j03_failing_runs_in_a_sweep(cli: Callable[..., Ended], tmp_path: Path) -> None:
     """A server that dies at its start, one that is well, one that dies in its Point: each told, the good one whole."""
     # Probe and warm-up are 17 requests; two answers are under way a tenth of a second after the thirtieth.

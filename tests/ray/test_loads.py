@@ -29,6 +29,7 @@ def excused(point: dict) -> set[str]:
     return {"silence"} if measured.get("silence", 0) <= measured.get("loop_lag_max", 0) / 1000 else set()
 
 
+@pytest.mark.slow
 def test_two_rates_of_one_server(cli: Callable[..., Ended]) -> None:
     """Levels in folders and rows of their own, both latencies; four times what the server can do is overload."""
     load = ("load=open", "load.rate=[10,120]", "load.window_s=2", "cluster.workers=2")

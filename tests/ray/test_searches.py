@@ -64,6 +64,7 @@ def test_the_largest_concurrency_that_keeps_a_time_per_token(cli: Callable[..., 
         assert (again.code, len(again.ledger()), said(again)) == (0, len(ended.ledger()), said(ended))
 
 
+@pytest.mark.slow
 def test_a_search_without_a_crossover_ends_after_one_block(cli: Callable[..., Ended]) -> None:
     """The tree is far slower at every level: no further block is started, and the comparison is printed."""
     asked = ("-m", "+variant=baseline,eagle_topk4_v1", *SIM, "engine.sim_speed=10", "load.concurrency=[4,16]")
