@@ -25,7 +25,7 @@ COMMAND_S_MAX = 2400.0  # a quarter of an hour on idle cores
 GONE_S_MAX = 30.0
 POLL_S = 0.2
 # LOADGEN_REAL_SHORT=1: each study in one block, vLLM's at its first and last level; every check but of a second start.
-SHORT = os.environ.get("LOADGEN_REAL_SHORT", "0") not in ("", "0")
+SHORT = prepare.short()
 ONE_BLOCK = ("block=0",) if SHORT else ()
 
 

