@@ -45,3 +45,8 @@ def cli(
         return Ended(code, told.out, told.err, here)
 
     return whole
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The controls come first: their Ray keeps a core for the worker, and the one that all others share stays."""
+    items.sort(key=lambda item: item.path.name != "test_controls.py")
