@@ -24,7 +24,7 @@ def bury(launched: Launched) -> tuple[str, ...]:
         with store.marked(launched.folder) as mark:
             witness = cluster.place_server(outside, launched.folder, "", "", launched.places, mark)
             try:
-                log = launched.endpoint.get("log") or str((launched.folder / f"server{launched.stem}.log").resolve())
+                log = launched.endpoint.get("log") or str(launched.log.resolve())
                 left = tuple(witness.ask("bury", launched.name, log, launched.endpoint, wait_s_max=STOP_S_MAX))
                 witness.ask("forget", wait_s_max=FORGET_S_MAX)
                 return left
@@ -37,6 +37,6 @@ def bury(launched: Launched) -> tuple[str, ...]:
 def _here(launched: Launched) -> tuple[str, ...]:
     """The same where Ray itself is lost, which was one of this machine alone: nobody else can be asked."""
     family, heard, memory = launched.endpoint.get("known", ((), (), {}))
-    log = Path(launched.endpoint.get("log") or (launched.folder / f"server{launched.stem}.log").resolve())
+    log = Path(launched.endpoint.get("log") or launched.log.resolve())
     held = functools.partial(gpu.memory_held, list(memory), memory)
     return stop.bury(launched.name, log, [Member(*one) for one in family], LOOPBACK, heard, held).left

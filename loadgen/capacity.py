@@ -54,11 +54,12 @@ def machine() -> dict[str, str]:
         "cpu": _cpu_model(),
         "cores": str(os.cpu_count()),
         "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
+        **{name: version(name) for name in PACKAGES},
     }
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
+    """The installed version of a package."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

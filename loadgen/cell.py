@@ -10,6 +10,7 @@ from typing import Any
 from loadgen import capacity, prompts, replay, staffing, window, worker
 from loadgen.config import Config, Level
 from loadgen.launched import Launched
+from loadgen.loads import in_flight_max
 from loadgen.plan import Prompt
 from loadgen.shard import limits
 from loadgen.window import Expected
@@ -75,11 +76,6 @@ def identity_of(launched: Launched, conf: Config, level: Level, folder: Path, as
         "stack": launched.must_match.get("hash"),
         "started_at": None,  # known when the board gives the start
     }
-
-
-def in_flight_max(conf: Config, level: Level) -> int | None:
-    """The most requests at once of a level; None where nothing bounds them."""
-    return conf.load.max_in_flight if level.open else level.concurrency
 
 
 def workers_of(launched: Launched, conf: Config, level: Level, expected: Expected) -> int:

@@ -247,9 +247,8 @@ def collect(launched: Launched) -> None:
 
 def _fetch_log(launched: Launched) -> None:
     """What the server has written to its log since the last time, from a node that has not the driver's disk."""
-    path = launched.folder / f"server{launched.stem}.log"
     while part := launched.server.ask("log_part", launched.log_bytes, wait_s_max=ACTOR_S_MAX):
-        store.append_bytes(path, part)
+        store.append_bytes(launched.log, part)
         launched.log_bytes += len(part)
 
 

@@ -46,6 +46,11 @@ class Launched:
         return f"{self.id}-{name}{suffix(self.points.count(name))}"
 
     @property
+    def log(self) -> Path:
+        """Where the driver finds what the server has written."""
+        return self.folder / f"server{self.stem}.log"
+
+    @property
     def simulated(self) -> bool:
         """Whether what answers is a simulation, asked for or not."""
         told = [self.endpoint, *self.endpoint.get("endpoints", [])]

@@ -135,3 +135,8 @@ def _refuse_given(load: Load, names: Sequence[str], kind: str, instead: str) -> 
         if getattr(load, name) != getattr(Load(), name):
             other = "open" if kind == "closed" else "closed"
             raise ConfigError(f"load.{name} is for {other} loop, and this load is {kind}: {instead}")
+
+
+def in_flight_max(conf: Config, level: Level) -> int | None:
+    """The most requests at once of a level; None where nothing bounds them."""
+    return conf.load.max_in_flight if level.open else level.concurrency

@@ -17,6 +17,7 @@ from loadgen import cluster, report, staffing
 from loadgen.config import Config, levels
 from loadgen.errors import Refused, StorageError
 from loadgen.interrupt import Stop
+from loadgen.loads import in_flight_max
 from loadgen.progress import Progress
 from loadgen.volume import Volume
 from loadgen.words import clean, duration
@@ -58,7 +59,7 @@ def in_flight(configs: Sequence[Config]) -> tuple[int | None, int | None]:
         (places, -(-places // min(conf.cluster.workers or -(-places // staffing.STREAMS_MAX), places)))
         for conf in configs
         for level in levels(conf.load)
-        if (places := conf.load.max_in_flight if level.open else level.concurrency)
+        if (places := in_flight_max(conf, level))
     ]
     return (max(most for most, _ in known), max(share for _, share in known)) if known else (None, None)
 

@@ -14,9 +14,10 @@ import psutil
 
 from loadgen import chaos, footprint
 from loadgen.config import Config
+from loadgen.crew import WORKER_TITLE
 from loadgen.launched import Launched
 
-TITLES = {"worker": "ray::loadgen:worker", "board": "ray::Wall", "actor": "ray::ServerActor"}
+TITLES = {"worker": WORKER_TITLE, "board": "ray::Wall", "actor": "ray::ServerActor"}
 WHOLE = "whole run"  # the only phase of a Point that has no window
 
 Show = Callable[[Mapping[str, Any]], None]

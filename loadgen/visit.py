@@ -7,7 +7,6 @@ import os
 import platform
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +23,12 @@ def tell(files: Sequence[str], variable: str | None) -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
         "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
+        **{name: capacity.version(name) for name in PACKAGES},
         "missing": [name for name in files if not Path(name).is_file()],
         "key": variable is None or bool(os.environ.get(variable)),
         "niceness": os.nice(0),
         "capacity": capacity.recall({socket.gethostname()}),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def require_alike(here: Told, others: Iterable[Told], variable: str | None) -> None:
