@@ -9,7 +9,7 @@ from time import monotonic_ns
 
 from loadgen.framing import SHORT_READ_BYTES, SIZE_LINES, Chunked
 from loadgen.record import Outcome
-from loadgen.trace import READS_MAX, Limits, Trace
+from loadgen.trace import Limits, Trace
 
 Over = Callable[[Outcome | None, str | None], None]  # as Trace.end() takes them
 
@@ -18,10 +18,10 @@ class Body:
     """Takes a body by take() until `over` is called, once: at its end, at a cap, or where its framing breaks."""
 
     # Few slots, and nothing else touched for most tokens: with many streams what a read costs is cache misses.
-    __slots__ = ("_chunked", "_free", "_keep", "_limits", "_over", "_parts", "_stamp", "_whole", "size")
+    __slots__ = ("_chunked", "_free", "_keep", "_limits", "_over", "_stamp", "_trace", "_whole", "size")
 
     def __init__(self, trace: Trace, limits: Limits, over: Over) -> None:
-        self._limits, self._over, self._parts = limits, over, trace.parts
+        self._limits, self._over, self._trace = limits, over, trace
         self._stamp, self._keep = trace.stamps.append, trace.parts.append
         self._chunked = Chunked()
         self._whole = True  # the next byte begins a chunk
@@ -71,9 +71,7 @@ class Body:
 
     def _fits(self, size: int) -> bool:
         """Whether a read that makes it `size` bytes keeps the caps, looked at exactly; frees the next ones of it."""
-        reads = len(self._parts) + 1
-        if refused := self._limits.refusal(size, reads):
+        self._free, refused = self._trace.looked(size, self._limits)
+        if refused:
             self._over(Outcome.TOO_LARGE, refused)
-            return False
-        self._free = min(self._limits.response_bytes, size + READS_MAX - reads)
-        return True
+        return refused is None

@@ -26,6 +26,7 @@ import ray
 import ray._private.node
 import ray._private.ray_constants
 import ray.exceptions
+from ray.util import list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from loadgen import cores, footprint, reach, surface, warden
@@ -164,6 +165,11 @@ def nodes() -> list[Node]:
         for node in ray.nodes()
         if node["Alive"]
     ]
+
+
+def named() -> list[str]:
+    """The named actors of the cluster and their namespaces: all of them are others', none of ours has a name."""
+    return sorted(f"{one['name']} ({one['namespace']})" for one in list_named_actors(all_namespaces=True))
 
 
 def head() -> str:

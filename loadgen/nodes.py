@@ -13,6 +13,7 @@ from loadgen.errors import ClusterError, ConfigError
 
 LABEL = "loadgen"  # of a node: `ray start --labels=loadgen=server`, or client
 LOOPBACK = "127.0.0.1"
+NAMED_SHOWN_MAX = 5  # actors of others
 
 
 @dataclass(frozen=True)
@@ -137,3 +138,11 @@ def _too_many(workers: int, places: Places) -> str | None:
         return None
     where = "the cluster" if places.clients == (places.driver,) else _listed(places.clients)
     return f"cluster.workers={workers} needs {workers} CPUs, {where} has {room}; ask for at most {room}"
+
+
+def warnings(named: Sequence[str]) -> list[str]:
+    """What a person should know of the named actors of a cluster, which are others': nobody touches them."""
+    if not named:
+        return []
+    shown = ", ".join([*named[:NAMED_SHOWN_MAX], *(["..."] if len(named) > NAMED_SHOWN_MAX else [])])
+    return [f"the cluster holds named actors of others, which may take its nodes' time from a measurement: {shown}"]

@@ -79,7 +79,7 @@ class Outbox:
 
     async def send(self, number: int, asked: Asked, body: bytes, ended: Callable[[Trace], None]) -> Trace:
         """Asks, as `number` of those in flight; `ended` hears of the trace however it ends, a cancellation too."""
-        trace = Trace()
+        trace = Trace(asked_tokens=asked.planned_tokens)
         headers = {"X-Request-Id": request_id(self._point_id, asked.seq, asked.prompt_kind)}
         self.active[number] = asked, trace
         self.sent += 1

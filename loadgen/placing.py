@@ -70,7 +70,8 @@ def _visit(
     visit.require_apart(told.values())
     visit.require_alike(visit.tell((), None), told.values(), variable)
     head = surface.host_of(cluster.head())
-    for warning in [*visit.warnings(told.values()), *(surface.warnings(head) if head else [])]:
+    opened = surface.warnings(head) if head else []
+    for warning in [*visit.warnings(told.values()), *nodes.warnings(cluster.named()), *opened]:
         print(f"loadgen: warning: {warning}", file=sys.stderr)
     return {one["host"]: one["capacity"] for one in told.values()}
 

@@ -14,6 +14,9 @@ from loadgen.sse import EVENT_BYTES_MAX, RESPONSE_BYTES_MAX, Reader
 
 NS = 1_000_000_000
 READS_MAX = 1_000_000  # of one response: reads of a byte each would fill the memory long before the bytes' cap
+EVENTS_A_TOKEN_MAX = 4  # of the tokens asked for: a server that sends more does not heed what it was asked
+EVENTS_SPARE = 64  # a role, a finish reason, usage, the end mark, and what else is sent beside tokens
+PLAIN_BYTES_A_TOKEN = 1024  # of an answer that is not longer nobody counts the events
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,6 @@ class Limits:
     total_s: float = 3600.0
     event_bytes: int = EVENT_BYTES_MAX
     response_bytes: int = RESPONSE_BYTES_MAX
-
-    def refusal(self, size: int, reads: int) -> str | None:
-        """Why a body of `size` bytes in so many reads passes a cap, None where it does not."""
-        if size > self.response_bytes:
-            return f"the response is longer than {self.response_bytes} bytes"
-        if reads > READS_MAX:
-            return f"the response came in more than {READS_MAX} reads"
-        return None
 
 
 @dataclass(slots=True)
@@ -49,10 +44,12 @@ class Trace:
     address: str | None = None  # of the server, as the connection has it
     headers_ns: int | None = None
     http_status: int | None = None
+    asked_tokens: int | None = None  # of output, at most; None: nobody says
     # The body without chunked framing, read by read. Two lists, no pairs: a pair a token is what wakes the collector.
     stamps: list[int] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
     size: int = 0  # bytes in them, once the exchange is over
+    free: int = 0  # up to this size take() has no cap to look at
     done_ns: int | None = None
     outcome: Outcome | None = None
     error: str | None = None
@@ -67,12 +64,36 @@ class Trace:
 
     def take(self, stamp_ns: int, data: bytes, limits: Limits) -> None:
         """Keeps one read of the body, or ends at a cap."""
-        if refused := limits.refusal(self.size + len(data), len(self.parts) + 1):
-            self.end(Outcome.TOO_LARGE, refused)
-            return
-        self.size += len(data)
+        size = self.size + len(data)
+        if size > self.free:
+            self.free, refused = self.looked(size, limits)
+            if refused:
+                self.end(Outcome.TOO_LARGE, refused)
+                return
+        self.size = size
         self.stamps.append(stamp_ns)
         self.parts.append(data)
+
+    def looked(self, size: int, limits: Limits) -> tuple[int, str | None]:
+        """Up to which size a body passes no cap in reads of whatever size, now that a read makes it `size` bytes.
+
+        With it the cap that this read passes, None where it passes none. Events are counted where there are many bytes
+        for the tokens asked for, and again at twice as many: such an answer ends at eight times its tokens at most.
+        """
+        reads = len(self.parts) + 1
+        if size > limits.response_bytes:
+            return 0, f"the response is longer than {limits.response_bytes} bytes"
+        if reads > READS_MAX:
+            return 0, f"the response came in more than {READS_MAX} reads"
+        free = min(limits.response_bytes, size + READS_MAX - reads)
+        if self.asked_tokens is None:
+            return free, None
+        plain, most = PLAIN_BYTES_A_TOKEN * self.asked_tokens, EVENTS_A_TOKEN_MAX * self.asked_tokens + EVENTS_SPARE
+        if size <= plain:
+            return min(free, plain), None
+        if sum(part.count(b"data:") for part in self.parts) > most:
+            return 0, f"more than {most} events for {self.asked_tokens} tokens: the server does not heed what was asked"
+        return min(free, 2 * size), None
 
 
 Expired = Callable[[Trace], None]

@@ -86,12 +86,16 @@ def compared(folder: Path) -> dict[str, Any]:
 
 
 def test_a_fixed_prompt_flatters(tmp_path: Path) -> None:
-    """One stream: with the fixed prompt the fused tree is 2-6 % ahead of the baseline, with diverse prompts behind."""
-    both = ("workload=fixed_prompt,diverse", "engine=sim")
+    """One stream: with the fixed prompt the fused tree is 2-6 % ahead of the baseline, with diverse prompts behind.
+
+    Two launches differ by 0.4 % at random, and a run of five seconds by 2 % where its machine stands still for 0.1 s:
+    so launches without noise, and the median request.
+    """
+    both = ("workload=fixed_prompt,diverse", "engine=sim", "++engine.args.sim_noise=0")
     code, points, said = measured(tmp_path, "-m", "+study=single_stream", *both, limit_s=200)
     assert code in (0, 6), said
     assert server_reasons(points) == []
-    rates = {(point["workload"], point["variant"]): point["summary"]["output_tokens_per_s"] for point in points}
+    rates = {(point["workload"], point["variant"]): point["summary"]["tokens_per_s_per_stream"] for point in points}
     fixed, diverse = (rates[name, "eagle_fusion_v1"] / rates[name, "baseline"] for name in ("fixed_prompt", "diverse"))
     print(fixed, diverse)
     assert 1.02 <= fixed <= 1.06

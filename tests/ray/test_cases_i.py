@@ -140,7 +140,7 @@ def rows_of(folder: Path) -> Any:
 
 def test_r09_r10_i04_i05_i10_a_cluster_of_others(others: Others, start: Start, tmp_path: Path) -> None:
     """Two runs at once, one of three loads, join a cluster that holds an actor of the same name: both have their
-    results, our two packages are all that is sent along, and the cluster still runs afterwards."""
+    results and are told of that actor, our two packages are all that is sent, and the cluster runs on afterwards."""
     (tmp_path / "multirun").mkdir()
     with (tmp_path / "multirun" / "big").open("wb") as file:
         file.truncate(BIG_BYTES)
@@ -152,6 +152,9 @@ def test_r09_r10_i04_i05_i10_a_cluster_of_others(others: Others, start: Start, t
     assert all(run.wait(timeout=RUN_S_MAX) in (0, 6) for run in runs)
     assert [len(list((tmp_path / kind).rglob("point.json"))) for kind in ("sweep", "run")] == [3, 1]
     assert others.answers()
+    for log in ("err", "other"):
+        assert "actors of others" in (told := (tmp_path / log).read_text())
+        assert "ServerActor (loadgen)" in told
     launches = [json.loads(path.read_text()) for path in tmp_path.rglob("launch*.json")]
     assert len(launches) == 2
     for what in ("url", "pid", "seed"):  # two drivers never share a server

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import loadgen.body
 import loadgen.trace
 from loadgen.body import Body
 from loadgen.framing import SHORT_READ_BYTES, SIZE_LINES, Chunked
@@ -103,7 +102,32 @@ def test_caps_hold_to_the_byte(size: int, whole: bool) -> None:
 def test_reads_are_capped_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads of one byte fill the memory long before the bytes' cap does."""
     monkeypatch.setattr(loadgen.trace, "READS_MAX", 20)
-    monkeypatch.setattr(loadgen.body, "READS_MAX", 20)
     trace, ends, _ = taken([chunk(b"x")] * 30)
     assert (len(trace.parts), [outcome for outcome, _ in ends]) == (20, [Outcome.TOO_LARGE])
     assert "20 reads" in str(ends[0][1])
+
+
+def ended_after(part: bytes, tokens: int, events: int = 100_000) -> tuple[int, Ends]:
+    """How many events of an answer without end are kept where `tokens` were asked for, and how it ends."""
+    ends = Ends()
+    trace = Trace(asked_tokens=tokens)
+    body = Body(trace, Limits(), lambda outcome, error: ends.append((outcome, error)))
+    while not ends and len(trace.parts) < events:
+        body.take(chunk(part))
+    return len(trace.parts), ends
+
+
+@pytest.mark.parametrize("size", [40, 250, 900, 5000])
+@pytest.mark.parametrize("tokens", [16, 512])
+def test_r15_a_server_that_does_not_heed_max_tokens_is_given_up(size: int, tokens: int) -> None:
+    """More than four events for each token that was asked for: told by twice as many, or at a KiB a token."""
+    kept, ends = ended_after(b"data: " + b"x" * size + b"\n\n", tokens)
+    most = 4 * tokens + 64
+    assert most < kept <= max(2 * (most + 1), 1024 * tokens // size + 1)
+    assert [outcome for outcome, _ in ends] == [Outcome.TOO_LARGE]
+    assert f"{most} events for {tokens} tokens" in str(ends[0][1])
+
+
+def test_r15_an_answer_of_large_events_is_none_of_those() -> None:
+    """As many events as tokens, each with the probabilities of many tokens: however long, it is an answer."""
+    assert ended_after(b"data: " + b"x" * 6000 + b"\n\n", 512, events=520) == (520, [])
