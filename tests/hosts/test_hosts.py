@@ -156,7 +156,7 @@ def test_latency_of_the_network_shows_where_it_belongs(cli: Callable[..., Ended]
     [
         ((ADDRESS,), {"RAY_AUTH_MODE": "disabled"}, 4, "wants its token, and RAY_AUTH_MODE=disabled sends none"),
         ((ADDRESS,), {"RAY_AUTH_TOKEN": "0" * 64}, 4, "wants its token, and the one given here is another"),
-        ((ADDRESS,), {"RAY_AUTH_TOKEN": "", "RAY_AUTH_MODE": ""}, 4, "copy ~/.ray/auth_token of its head here"),
+        ((ADDRESS,), {"RAY_AUTH_TOKEN": "", "RAY_AUTH_MODE": ""}, 4, "its head's ~/.ray/auth_token in the same place"),
         ((f"cluster.address={hosts.NETWORK}.2:{PORT}",), {}, 4, "nothing answers at"),
         ((ADDRESS, "cluster.server=delta"), {}, 2, "cluster.server=delta names no node; the cluster has alpha"),
         ((ADDRESS, "cluster.workers=3"), {}, 2, "cluster.workers=3 needs 3 CPUs, alpha (10.77.0.1), gamma (10.77.0.3)"),
