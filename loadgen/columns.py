@@ -77,12 +77,12 @@ def columns(rows: pa.Table) -> dict[str, np.ndarray]:
     """Each column as an array: numbers (float64 with NaN where one is null), bool (null is False), text as objects.
 
     A list column `x` is its values end to end, with `x_offsets` (int64, rows + 1) beside it. `chunk_tokens` always has
-    the offsets of `chunk_ns`: a row whose server does not tell holds NaN.
+    the offsets of `chunk_ns`: a row whose server does not tell holds NaN. Lists that lie in one piece are not copied.
     """
     arrays: dict[str, np.ndarray] = {}
     for name in rows.schema.names:
-        column = rows[name].combine_chunks()
-        column = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+        pieces = rows[name].chunks or [pa.array([], rows[name].type)]
+        column = pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
         if pa.types.is_list(column.type):
             arrays[name], arrays[f"{name}_offsets"] = _flat(column)
         else:
@@ -97,19 +97,26 @@ def _scalars(column: pa.Array) -> np.ndarray:
         column = column.fill_null(False)
     elif pa.types.is_integer(column.type):
         column = column.cast(pa.float64() if column.null_count else pa.int64())
+    elif pa.types.is_string(column.type):  # each text once: most columns of a Point say the same in every row
+        told = column.dictionary_encode()
+        texts = np.append(told.dictionary.to_numpy(zero_copy_only=False), None)
+        return texts[told.indices.fill_null(len(texts) - 1).to_numpy()]
     return column.to_numpy(zero_copy_only=False)
 
 
 def _flat(column: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    return _scalars(column.flatten()), np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    values = column.flatten()
+    flat = _scalars(values) if values.null_count else values.to_numpy(zero_copy_only=False)
+    return flat, np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
 
 
 def _align(arrays: dict[str, np.ndarray]) -> None:
-    """Give `chunk_tokens` one value for each of `chunk_ns`, NaN where its row has none."""
+    """Give `chunk_tokens` one value for each of `chunk_ns`, NaN where its row has none (float32 holds them exactly)."""
     have, want = np.diff(arrays["chunk_tokens_offsets"]), np.diff(arrays["chunk_ns_offsets"])
     told = have == want
     assert (have[~told] == 0).all(), "a row has chunk_tokens of another length than its chunk_ns"
-    aligned = np.full(len(arrays["chunk_ns"]), np.nan)
-    aligned[np.repeat(told, want)] = arrays["chunk_tokens"]
-    arrays["chunk_tokens"], arrays["chunk_tokens_offsets"] = aligned, arrays["chunk_ns_offsets"]
+    if not told.all():
+        aligned = np.full(len(arrays["chunk_ns"]), np.nan, np.float32)
+        aligned[np.repeat(told, want)] = arrays["chunk_tokens"]
+        arrays["chunk_tokens"], arrays["chunk_tokens_offsets"] = aligned, arrays["chunk_ns_offsets"]

@@ -16,6 +16,7 @@ from loadgen.config import Load
 from loadgen.openloop import OpenFacts, open_facts
 from loadgen.record import PROBE_S, Outcome
 from loadgen.series import (
+    EVENTS_AT_ONCE,
     NS_PER_S,
     Columns,
     chunk_counts,
@@ -202,12 +203,16 @@ def _silence_s(cols: Columns, start_ns: float, end_ns: float, think_s: float) ->
         return None
     idle = is_open(cols) or think_s > 0
     begun, over = idle_spans(cols, start_ns, end_ns) if idle else (np.zeros(0), np.zeros(0))
-    stamps = np.concatenate((cols["chunk_ns"].astype(np.float64), over))
-    inside = np.sort(stamps[(stamps >= start_ns) & (stamps < end_ns)])
-    edges = np.concatenate(([start_ns], inside, [end_ns]))
-    gaps = np.diff(edges)
+    stamps = np.concatenate((cols["chunk_ns"], over, [start_ns, end_ns]), dtype=np.float64)
+    np.clip(stamps, start_ns, end_ns, out=stamps)
+    stamps.sort()
     # An idle time ends with a stamp of its own and holds no event: it lies in one gap, which is shorter by it.
-    np.subtract.at(gaps, np.searchsorted(edges, over, side="left") - 1, over - begun)
+    holding = np.searchsorted(stamps, over, side="left") - 1
+    for first in range(0, len(stamps) - 1, EVENTS_AT_ONCE):  # to gaps in place: they are as many as all events
+        piece = stamps[first : first + EVENTS_AT_ONCE + 1]
+        piece[:-1] = np.diff(piece)
+    gaps = stamps[:-1]
+    np.subtract.at(gaps, holding, over - begun)
     return float(gaps.max()) / NS_PER_S
 
 

@@ -4,15 +4,16 @@ Pure. Owns how a token gets its moment; knows nothing of verdicts or of files. T
 began; `cols` is what `columns.columns` makes of requests.parquet.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from loadgen.record import Outcome, failed
 
 Columns = Mapping[str, np.ndarray]
-NS_PER_S = 1e9
+NS_PER_S, NS_PER_MS = 1e9, 1e6
 STREAMS_IN_STEP_MIN = 8  # fewer may meet by chance, and then prefill together only now and then
+EVENTS_AT_ONCE = 250_000  # in a part; what is made of them on the way takes some dozens of bytes each
 
 
 def in_window(cols: Columns, start_ns: float, end_ns: float) -> np.ndarray:
@@ -38,38 +39,101 @@ def chunk_counts(cols: Columns) -> np.ndarray:
     return np.diff(cols["chunk_ns_offsets"])
 
 
-def chunk_tokens(cols: Columns) -> np.ndarray:
-    """Tokens of every event in `chunk_ns`.
+def parts(cols: Columns) -> Iterator[dict[str, np.ndarray]]:
+    """The same columns as views, some requests after the others: whole ones, of about EVENTS_AT_ONCE events together.
+
+    A Point may have a hundred million events: nothing that is made of them but what is needed of all at once may be as
+    long as they are.
+    """
+    offsets, first = cols["chunk_ns_offsets"], 0
+    while first < len(offsets) - 1:
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + EVENTS_AT_ONCE, side="right")) - 1)
+        part = {name: values[first:last] for name, values in cols.items()}
+        events = {name: cols[name][offsets[first] : offsets[last]] for name in ("chunk_ns", "chunk_tokens")}
+        yield {**part, **events, "chunk_ns_offsets": offsets[first : last + 1] - offsets[first]}
+        first = last
+
+
+def with_tokens(cols: Columns) -> Iterator[tuple[Columns, np.ndarray]]:
+    """The parts, each with the tokens of every event in its `chunk_ns`.
 
     As the server told; else its request's tokens spread evenly over its events; else, for requests whose count never
     came (cut, broken off), as many a event as the others have, because an event is not a token.
     """
-    counts = chunk_counts(cols)
+    counts, believed = chunk_counts(cols), cols["outcome"] != Outcome.MALFORMED
     output = cols["output_tokens"].astype(np.float64)
-    believed = cols["outcome"] != Outcome.MALFORMED
-    source = cols["token_source"]
-    counted = believed & (source != "events") & ~np.isnan(output) & (counts > 0)
+    counted = believed & (cols["token_source"] != "events") & ~np.isnan(output) & (counts > 0)
     usual = output[counted].sum() / counts[counted].sum() if counted.any() else 1.0
     spread = np.where(counted, output / np.maximum(counts, 1), usual)
-    told = np.where(np.repeat(believed, counts), cols["chunk_tokens"], np.nan)
-    return np.where(np.isnan(told), np.repeat(spread, counts), told)
+    for part in parts({**cols, "believed": believed, "spread": spread}):
+        told = np.where(_of_events(part, "believed"), part["chunk_tokens"], np.nan)
+        yield part, np.where(np.isnan(told), _of_events(part, "spread"), told)
+
+
+def _of_events(part: Columns, name: str) -> np.ndarray:
+    """A column of requests, once for each event."""
+    return np.repeat(part[name], chunk_counts(part))
+
+
+def _of_requests(part: Columns, values: np.ndarray) -> np.ndarray:
+    """The sums over each request's events."""
+    rows = chunk_counts(part)
+    return np.bincount(np.repeat(np.arange(len(rows)), rows), values, len(rows))
+
+
+def chunk_tokens(cols: Columns) -> np.ndarray:
+    """Tokens of every event in `chunk_ns`."""
+    return np.concatenate([np.zeros(0), *(tokens for _, tokens in with_tokens(cols))])
+
+
+def request_tokens(cols: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of each request: of all its events, and of the first one alone (NaN where it has none)."""
+    totals, firsts = [np.zeros(0)], [np.zeros(0)]
+    for part, tokens in with_tokens(cols):
+        first, some = np.full(len(part["outcome"]), np.nan), chunk_counts(part) > 0
+        first[some] = tokens[part["chunk_ns_offsets"][:-1][some]]
+        totals.append(_of_requests(part, tokens))
+        firsts.append(first)
+    return np.concatenate(totals), np.concatenate(firsts)
+
+
+def chunk_gaps_ms(cols: Columns, rows: np.ndarray) -> np.ndarray:
+    """All gaps between consecutive events with output of the same request, of the chosen rows."""
+    gaps, filled = np.empty(int(np.maximum(chunk_counts(cols)[rows] - 1, 0).sum())), 0
+    for part in parts({**cols, "chosen": rows}):
+        counts, begins = chunk_counts(part), part["chunk_ns_offsets"][:-1]
+        later = _of_events(part, "chosen")
+        later[begins[counts > 0]] = False
+        found = np.diff(part["chunk_ns"], prepend=0)[later] / NS_PER_MS
+        gaps[filled : filled + len(found)] = found
+        filled += len(found)
+    return gaps
 
 
 def tokens_between(cols: Columns, start_ns: float, end_ns: float) -> float:
     """Tokens stamped in [start, end), those of requests that failed or were cut later included."""
-    inside = (cols["chunk_ns"] >= start_ns) & (cols["chunk_ns"] < end_ns)
-    return float(chunk_tokens(cols)[inside].sum())
+    found = [np.zeros(0)]
+    for part, tokens in with_tokens(cols):
+        inside = (part["chunk_ns"] >= start_ns) & (part["chunk_ns"] < end_ns)
+        found.append(_of_requests(part, tokens * inside))
+    return float(np.concatenate(found).sum())
 
 
 def series(cols: Columns, start_ns: float, end_ns: float, bin_s: float) -> np.ndarray:
     """Tokens in each whole bin of `bin_s` from start to end."""
     bins = int((end_ns - start_ns) / (bin_s * NS_PER_S) + 1e-9)
     edges = start_ns + np.arange(bins + 1) * bin_s * NS_PER_S
-    if not bins:
-        return np.zeros(0)
-    place = np.searchsorted(edges, cols["chunk_ns"], side="right") - 1
-    inside = (place >= 0) & (place < bins)
-    return np.bincount(place[inside], weights=chunk_tokens(cols)[inside], minlength=bins)
+    found = np.zeros(bins)
+    for part, tokens in with_tokens(cols) if bins else ():
+        place, inside = _placed(part["chunk_ns"], edges)
+        np.add.at(found, place[inside], tokens[inside])
+    return found
+
+
+def _placed(stamps: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Between which edges each stamp lies, and which lie between any."""
+    place = np.searchsorted(edges, stamps, side="right") - 1
+    return place, (place >= 0) & (place < len(edges) - 1)
 
 
 def peak_events_per_s(cols: Columns, start_ns: float, end_ns: float) -> float | None:
@@ -81,9 +145,13 @@ def peak_events_per_s(cols: Columns, start_ns: float, end_ns: float) -> float | 
     edges = np.append(edges[: max(1, int((end_ns - start_ns) / NS_PER_S))], end_ns)  # a last part joins its second
     if end_ns <= start_ns or not len(cols["chunk_ns"]):
         return None
-    workers = np.repeat(cols["worker"], chunk_counts(cols))
-    counts = [np.histogram(cols["chunk_ns"][workers == one], edges)[0] for one in np.unique(workers)]
-    return max(float(np.quantile(count / np.diff(edges) * NS_PER_S, 0.95)) for count in counts)
+    workers, number = np.unique(cols["worker"], return_inverse=True)
+    counts = np.zeros((len(workers), len(edges) - 1), np.int64)
+    for part in parts({**cols, "number": number}):
+        place, inside = _placed(part["chunk_ns"], edges)
+        flat = _of_events(part, "number") * counts.shape[1] + place
+        counts += np.bincount(flat[inside], minlength=counts.size).reshape(counts.shape)
+    return float(np.quantile(counts / np.diff(edges) * NS_PER_S, 0.95, axis=1).max())
 
 
 def in_flight_mean(cols: Columns, start_ns: float, end_ns: float) -> float | None:

@@ -18,7 +18,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from loadgen.columns import columns, fitted, table
-from loadgen.dataset import HEALTH_FILE, POINT, REQUESTS_FILE, read_rows, reported
+from loadgen.dataset import HEALTH_FILE, POINT, REQUESTS_FILE, ROWS_AT_ONCE, reported, rows_by_seq
 from loadgen.errors import StorageError
 from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column, Outcome
 from loadgen.rowstream import Parcel, batches, opening, to_json, without_texts
@@ -165,9 +165,7 @@ def stream_path(folder: Path, worker: int) -> Path:
 
 def requests_table(folder: Path, window_ns: tuple[int, int] | None) -> pa.Table:
     """All workers' rows of a Point by seq, with `in_window` set (no window: every row is); `verdict` is still null."""
-    streams = sorted(folder.glob(STREAMS))
-    empty = table([], IDENTITY + REQUEST)
-    rows = pa.concat_tables([empty, *map(read_rows, streams)], promote_options="permissive").sort_by("seq")
+    rows = rows_by_seq(sorted(folder.glob(STREAMS)))
     seqs = rows["seq"].to_numpy()
     assert (np.diff(seqs) > 0).all(), f"a request of {folder} was recorded twice"
     needed = columns(rows.select(["sent_ns", "planned_ns", "outcome"]))
@@ -226,7 +224,7 @@ def write_parquet(path: Path, rows: pa.Table | Sequence[Mapping[str, Any]], colu
     """Write a table or rows as Parquet with exactly these columns, in one step."""
     whole = fitted(rows, columns) if isinstance(rows, pa.Table) else table(rows, columns)
     with _replacing(path) as temporary:
-        pq.write_table(whole, temporary, compression="zstd")
+        pq.write_table(whole, temporary, compression="zstd", row_group_size=ROWS_AT_ONCE)  # encodes one at a time
 
 
 def write_bytes(path: Path, data: bytes) -> None:

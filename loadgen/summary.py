@@ -17,11 +17,12 @@ from loadgen.series import (
     NS_PER_S,
     Columns,
     chunk_counts,
-    chunk_tokens,
+    chunk_gaps_ms,
     failures,
     held_mean,
     in_flight_mean,
     is_open,
+    request_tokens,
     series,
     tokens_between,
     whole_run_span,
@@ -58,7 +59,8 @@ def summarize(
     counted = np.full(len(cols["outcome"]), True) if whole_run else cols["in_window"]
     good = counted & (cols["outcome"] == Outcome.OK)
     timed = good & (not overloaded)
-    times = latencies(cols, timed)
+    each, tokens = latencies(cols), request_tokens(cols)[0]
+    times = {**_known(each, timed), "chunk_gap_ms": chunk_gaps_ms(cols, timed)}
     ever = (-np.inf, np.inf)  # a request's last event may come after its last output
     accepted = acceptance.acceptance(cols, good, ever if whole_run else (start, end), told or Speculation())
     return {
@@ -69,10 +71,10 @@ def summarize(
         **_in_flight(cols, start, end, concurrency, think_s),
         **(_arrivals(cols, start, end, whole_run) if is_open(cols) else {}),
         **{name: distribution(values) for name, values in times.items()},
-        **_tokens(cols, good),
+        **_tokens(cols, good, tokens),
         **accepted,
         "cached_tokens_counters": accepted["server_counters"]["measured"].get("cached_tokens"),
-        "by_kind": by_kind(cols, good, timed, accepted["accept_length"] is not None),
+        "by_kind": by_kind(cols, good, timed, each, tokens, accepted["accept_length"] is not None),
         "intervals": _intervals(cols, start, end, times, whole_run),
     }
 
@@ -136,73 +138,65 @@ def _arrivals(cols: Columns, start: float, end: float, whole_run: bool) -> dict[
     }
 
 
-def latencies(cols: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Every latency of the chosen rows in milliseconds, one value a request (chunk gaps: one a gap), without gaps."""
-    return {**request_times(cols, rows), "chunk_gap_ms": chunk_gaps_ms(cols, rows)}
-
-
 def request_times(cols: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The latencies of whole requests, in milliseconds, one value a request that has it."""
-    sent = cols["sent_ns"][rows].astype(np.float64)
-    first = cols["first_token_ns"][rows]
+    """The latencies of the chosen requests, in milliseconds, one value a request that has it."""
+    return _known(latencies(cols), rows)
+
+
+def _known(each: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: values[rows & ~np.isnan(values)] for name, values in each.items()}
+
+
+def latencies(cols: Columns) -> dict[str, np.ndarray]:
+    """The latencies of whole requests, in milliseconds, one value a request; NaN where it has none."""
+    sent, first = cols["sent_ns"].astype(np.float64), cols["first_token_ns"]
     times = {
         "ttft_ms": (first - sent) / NS_PER_MS,
-        "first_answer_ms": (cols["first_answer_ns"][rows] - sent) / NS_PER_MS,
-        "tpot_ms": tpot_ms(cols)[rows],
-        "e2e_ms": (cols["last_token_ns"][rows] - sent) / NS_PER_MS,
+        "first_answer_ms": (cols["first_answer_ns"] - sent) / NS_PER_MS,
+        "tpot_ms": tpot_ms(cols),
+        "e2e_ms": (cols["last_token_ns"] - sent) / NS_PER_MS,
     }
     if is_open(cols):
         # From the moment a request was due: no waiting is left out, wherever it waited.
-        planned = cols["planned_ns"][rows].astype(np.float64)
+        planned = cols["planned_ns"].astype(np.float64)
         times["ttft_planned_ms"] = (first - planned) / NS_PER_MS
-        times["e2e_planned_ms"] = (cols["last_token_ns"][rows] - planned) / NS_PER_MS
+        times["e2e_planned_ms"] = (cols["last_token_ns"] - planned) / NS_PER_MS
         times["lateness_ms"] = (sent - planned) / NS_PER_MS
-    return {name: values[~np.isnan(values)] for name, values in times.items()}
+    return times
 
 
 def tpot_ms(cols: Columns) -> np.ndarray:
     """Time per output token of each request: (last - first output) / (tokens after the first event); NaN where none."""
-    counts, offsets = chunk_counts(cols), cols["chunk_ns_offsets"]
-    tokens = chunk_tokens(cols)
-    running = np.concatenate(([0.0], np.cumsum(tokens)))
-    total = running[offsets[1:]] - running[offsets[:-1]]
-    many = counts > 1
-    first = np.full(len(counts), np.nan)
-    first[many] = tokens[offsets[:-1][many]]
-    told = cols["output_tokens"].astype(np.float64)
+    (total, first), told = request_tokens(cols), cols["output_tokens"].astype(np.float64)
     # A last token may come without an event of its own (an end-of-sequence token): usage counts it.
     total = np.where((cols["outcome"] == Outcome.OK) & (told > total), told, total)
     after = total - first
     span = (cols["last_token_ns"] - cols["first_token_ns"]).astype(np.float64)
-    return np.divide(span / NS_PER_MS, after, out=np.full(len(counts), np.nan), where=many & (after > 0))
-
-
-def chunk_gaps_ms(cols: Columns, rows: np.ndarray) -> np.ndarray:
-    """All gaps between consecutive events with output of the same request, of the chosen rows."""
-    counts = chunk_counts(cols)
-    owner = np.repeat(np.arange(len(counts)), counts)
-    same = (owner[1:] == owner[:-1]) & rows[owner[1:]]
-    return np.diff(cols["chunk_ns"])[same] / NS_PER_MS
+    timed = (chunk_counts(cols) > 1) & (after > 0)
+    return np.divide(span / NS_PER_MS, after, out=np.full(len(after), np.nan), where=timed)
 
 
 def distribution(values: np.ndarray) -> dict[str, float | int | None]:
-    """Mean, quantiles and n of a sample; p99 only from as many values as an interval for it needs."""
-    shown = {
-        name: None if not len(values) or (name in WITHHELD and len(values) < quantile_n_min(q)) else q
-        for name, q in QUANTILES.items()
-    }
-    quantiles = {name: None if q is None else float(np.quantile(values, q)) for name, q in shown.items()}
-    return {"mean": _mean_or_median(values, np.mean), **quantiles, "n": len(values)}
+    """Mean, quantiles and n of a sample; p99 only from as many values as an interval for it needs.
+
+    The values are in another order afterwards: a copy of all gaps between events would be as much as the events are.
+    """
+    found: dict[str, float | int | None] = {"mean": _mean_or_median(values, np.mean), **dict.fromkeys(QUANTILES)}
+    found["n"] = len(values)
+    for name, q in QUANTILES.items():
+        if len(values) >= (quantile_n_min(q) if name in WITHHELD else 1):
+            found[name] = float(np.quantile(values, q, overwrite_input=True))
+    return found
 
 
 def _mean_or_median(values: np.ndarray, of: Callable[[np.ndarray], Any]) -> float | None:
     return float(of(values)) if len(values) else None
 
 
-def _tokens(cols: Columns, good: np.ndarray) -> dict[str, Any]:
+def _tokens(cols: Columns, good: np.ndarray, tokens: np.ndarray) -> dict[str, Any]:
     """Token counts of the requests that ended well, and where they came from."""
     return {
-        "tokens_per_chunk": tokens_per_chunk(cols, good),
+        "tokens_per_chunk": tokens_per_chunk(cols, good, tokens),
         "output_tokens_mean": _nanmean(cols["output_tokens"][good]),
         "prompt_tokens_mean": _nanmean(cols["prompt_tokens"][good]),
         "planned_prompt_tokens_mean": _nanmean(cols["planned_prompt_tokens"][good]),
@@ -247,19 +241,28 @@ def _nanmean(values: np.ndarray) -> float | None:
     return _mean_or_median(known, np.mean)
 
 
-def tokens_per_chunk(cols: Columns, rows: np.ndarray) -> float | None:
-    """Output tokens of the chosen rows over their events with output."""
-    counts = chunk_counts(cols)
-    chunks = int(counts[rows].sum())
-    return float(chunk_tokens(cols)[np.repeat(rows, counts)].sum()) / chunks if chunks else None
+def tokens_per_chunk(cols: Columns, rows: np.ndarray, tokens: np.ndarray) -> float | None:
+    """Output tokens of the chosen rows (`tokens` has those of each request) over their events with output."""
+    chunks = int(chunk_counts(cols)[rows].sum())
+    return float(tokens[rows].sum()) / chunks if chunks else None
 
 
-def by_kind(cols: Columns, good: np.ndarray, timed: np.ndarray, speculates: bool) -> dict[str, dict[str, Any]]:
-    """The figures that depend on what is asked, for each kind of prompt; latencies of the rows in `timed`."""
+def by_kind(
+    cols: Columns,
+    good: np.ndarray,
+    timed: np.ndarray,
+    each: Mapping[str, np.ndarray],
+    tokens: np.ndarray,
+    speculates: bool,
+) -> dict[str, dict[str, Any]]:
+    """The figures that depend on what is asked, for each kind of prompt; latencies of the rows in `timed`.
+
+    `each` has the latencies of all rows, `tokens` their tokens.
+    """
     found = {}
     for kind in sorted({str(kind) for kind in cols["prompt_kind"] if kind is not None}):
         rows = good & (cols["prompt_kind"] == kind)
-        times, per_chunk = latencies(cols, rows & timed), tokens_per_chunk(cols, rows)
+        times, per_chunk = _known(each, rows & timed), tokens_per_chunk(cols, rows, tokens)
         found[kind] = {
             "requests": int(rows.sum()),
             "tokens_per_chunk": per_chunk,
