@@ -99,7 +99,7 @@ def _scalars(column: pa.Array) -> np.ndarray:
         column = column.cast(pa.float64() if column.null_count else pa.int64())
     elif pa.types.is_string(column.type):  # each text once: most columns of a Point say the same in every row
         told = column.dictionary_encode()
-        texts = np.append(told.dictionary.to_numpy(zero_copy_only=False), None)
+        texts = np.array([*told.dictionary.to_pylist(), None], dtype=object)
         return texts[told.indices.fill_null(len(texts) - 1).to_numpy()]
     return column.to_numpy(zero_copy_only=False)
 

@@ -6,6 +6,7 @@ Owns what counts as whole: a Point without its point.json does not exist. Writes
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ POINT = "point.json"  # the commit mark, written last
 REQUESTS_FILE = "requests.parquet"
 HEALTH_FILE = "health.parquet"
 ROWS_AT_ONCE = 10_000  # of 512 events each: 100 MB
+BATCHES_AT_ONCE = 32  # of a stream; a batch alone takes 70 kB beside its rows
 
 
 @contextmanager
@@ -38,13 +40,18 @@ def reported(path: Path | str, doing: str = "write") -> Iterator[None]:
 
 def read_rows(path: Path, columns: Sequence[Column] = IDENTITY + REQUEST) -> pa.Table:
     """The whole batches of a row stream, also of one that a kill cut off; no rows if not even its head was written."""
-    batches = []
+    batches, pieces = _batches(path), [table([], columns)]
+    while some := list(islice(batches, BATCHES_AT_ONCE)):
+        pieces.append(pa.Table.from_batches(some).combine_chunks())
+    return pa.concat_tables(pieces, promote_options="permissive")
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     with reported(path, "read"), pa.OSFile(str(path), "rb") as source:
         with suppress(pa.ArrowInvalid, OSError):  # the cut: what came before it is whole
             for batch in pa.ipc.open_stream(source):
                 batch.validate()
-                batches.append(batch)
-    return pa.Table.from_batches(batches) if batches else table([], columns)
+                yield batch
 
 
 def rows_by_seq(streams: Sequence[Path]) -> pa.Table:

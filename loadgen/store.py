@@ -166,6 +166,7 @@ def stream_path(folder: Path, worker: int) -> Path:
 def requests_table(folder: Path, window_ns: tuple[int, int] | None) -> pa.Table:
     """All workers' rows of a Point by seq, with `in_window` set (no window: every row is); `verdict` is still null."""
     rows = rows_by_seq(sorted(folder.glob(STREAMS)))
+    pa.default_memory_pool().release_unused()  # what was read; kept, it would lie beside all that is made of it
     seqs = rows["seq"].to_numpy()
     assert (np.diff(seqs) > 0).all(), f"a request of {folder} was recorded twice"
     needed = columns(rows.select(["sent_ns", "planned_ns", "outcome"]))
