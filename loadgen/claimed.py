@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from loadgen.dataset import HEALTH_FILE, REQUESTS_FILE, point_files, reported
+from loadgen.dataset import REQUESTS_FILE, point_files, reported, streams
 from loadgen.errors import ConfigError
-from loadgen.store import FOLDER_TRIES_MAX, LEDGER, RESERVE, STREAMS, sync
+from loadgen.store import CONTENTS, FOLDER_TRIES_MAX, LEDGER, RESERVE, sync
 
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 # What `store` writes to before it renames.
-TEMPORARY = tuple(f".{name}*.tmp" for name in ("requests", "health", "point", "launch", "runs", "server_metrics"))
+WRITTEN = ("requests", "health", "text", "point", "launch", "runs", "server_metrics")
+TEMPORARY = tuple(f".{name}*.tmp" for name in WRITTEN)
 MARKS = ".mark-*"  # by which workers know the disk; see store.mark
 RESERVE_BYTES = 512 * 1024  # point.json and its ledger line take 20 KB, with the end of a server's log 50
 
@@ -101,16 +102,16 @@ def _lock(descriptor: int, root: Path) -> None:
 def sweep(root: Path) -> None:
     """Take away what a kill left half-made of this command: no reader counts it, but a glob over all Parquet would.
 
-    The rows of a Point that has no tables stay in its workers' streams.
+    Rows and texts of a Point that has no tables stay in its workers' streams.
     """
     for pattern in (*TEMPORARY, MARKS):
         _remove(path for path in root.rglob(pattern) if belongs(path, root))
     committed = {path.parent for path in point_files(root)}
-    for folder in {stream.parent for stream in root.rglob(STREAMS) if belongs(stream, root)}:
+    for folder in {stream.parent for stream in streams(root) if belongs(stream, root)}:
         if folder not in committed:
-            _remove(folder / name for name in (REQUESTS_FILE, HEALTH_FILE))
+            _remove(folder / name for name in CONTENTS)
         elif (folder / REQUESTS_FILE).is_file():  # a full disk took no table: these are the only rows
-            _remove(folder.glob(STREAMS))
+            _remove(streams(folder))
 
 
 def belongs(path: Path, root: Path) -> bool:
@@ -118,7 +119,7 @@ def belongs(path: Path, root: Path) -> bool:
     return next((place for place in path.parents if (place / LEDGER).is_file()), None) == root
 
 
-def _remove(paths: Iterator[Path]) -> None:
+def _remove(paths: Iterable[Path]) -> None:
     for path in list(paths):
         with reported(path, "clean"):
             path.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column
 POINT = "point.json"  # the commit mark, written last
 REQUESTS_FILE = "requests.parquet"
 HEALTH_FILE = "health.parquet"
+ROW_STREAMS, TEXT_STREAMS = "_*.arrows", "_*.jsonl"  # of workers, until their Point is whole
 ROWS_AT_ONCE = 10_000  # of 512 events each: 100 MB
 BATCHES_AT_ONCE = 32  # of a stream; a batch alone takes 70 kB beside its rows
 
@@ -54,15 +55,16 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
                 yield batch
 
 
-def rows_by_seq(streams: Sequence[Path]) -> pa.Table:
-    """The rows of several streams in the order of `seq`, each list column in one piece."""
-    rows = pa.concat_tables([table([], IDENTITY + REQUEST), *map(read_rows, streams)], promote_options="permissive")
+def all_rows(folder: Path) -> pa.Table:
+    """The rows that all workers of a Point have written in the order of `seq`, each list column in one piece."""
+    found = map(read_rows, sorted(folder.glob(ROW_STREAMS)))
+    rows = pa.concat_tables([table([], IDENTITY + REQUEST), *found], promote_options="permissive")
     order = np.argsort(rows["seq"].to_numpy())
     lists = [field for field in rows.schema if pa.types.is_list(field.type)]
-    found = rows.drop_columns([field.name for field in lists]).take(order)
+    ordered = rows.drop_columns([field.name for field in lists]).take(order)
     for field in lists:
-        found = found.append_column(field, _in_order(rows[field.name], order))
-    return found
+        ordered = ordered.append_column(field, _in_order(rows[field.name], order))
+    return ordered
 
 
 def _in_order(lists: pa.ChunkedArray, order: np.ndarray) -> pa.Array:
@@ -79,6 +81,18 @@ def _in_order(lists: pa.ChunkedArray, order: np.ndarray) -> pa.Array:
         row = mine.stop
     offsets, absent = pa.array(np.concatenate(([0], ends)), pa.int32()), lists.is_null().to_numpy()[order]
     return pa.ListArray.from_arrays(offsets, values, lists.type, mask=pa.array(absent))
+
+
+def streams(root: Path) -> list[Path]:
+    """What workers have written at and below `root` and no whole Point has taken over yet."""
+    return [*root.rglob(ROW_STREAMS), *root.rglob(TEXT_STREAMS)]
+
+
+def text_lines(folder: Path) -> Iterator[bytes]:
+    """The answers that all workers of a Point have written, as lines of JSON, less one that a kill cut off."""
+    for stream in sorted(folder.glob(TEXT_STREAMS)):
+        with reported(stream, "read"), stream.open("rb") as file:
+            yield from (line for line in file if line.endswith(b"\n"))
 
 
 def read_json(path: Path) -> Any:

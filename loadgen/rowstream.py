@@ -34,10 +34,11 @@ def without_texts(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any
 
 @dataclass(frozen=True)
 class Parcel:
-    """The next bytes of a worker's stream of rows, which begin at `offset` of it, and their texts."""
+    """The next bytes of a worker's stream of rows and of that of their texts, and where in these they begin."""
 
     offset: int
     rows: bytes
+    texts_offset: int = 0
     texts: bytes = b""
 
 
@@ -46,7 +47,8 @@ class RowSender:
 
     def __init__(self, columns: Sequence[Column] = IDENTITY + REQUEST) -> None:
         self.columns = columns
-        self._offset, self._rows, self._texts = 0, [opening(columns).to_pybytes()], list[bytes]()
+        self._offset = self._texts_offset = 0
+        self._rows, self._texts = [opening(columns).to_pybytes()], list[bytes]()
 
     def append_with_texts(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add the rows as one batch, and their texts."""
@@ -56,12 +58,13 @@ class RowSender:
 
     def parcel(self) -> Parcel:
         """All that has not arrived yet."""
-        return Parcel(self._offset, b"".join(self._rows), b"".join(self._texts))
+        return Parcel(self._offset, b"".join(self._rows), self._texts_offset, b"".join(self._texts))
 
     def arrived(self, parcel: Parcel) -> None:
         """Forget what a parcel held: it begins with what was there when it was made."""
         whole = self.parcel()
         self._offset += len(parcel.rows)
+        self._texts_offset += len(parcel.texts)
         self._rows, self._texts = [whole.rows[len(parcel.rows) :]], [whole.texts[len(parcel.texts) :]]
 
 

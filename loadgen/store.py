@@ -18,7 +18,17 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from loadgen.columns import columns, fitted, table
-from loadgen.dataset import HEALTH_FILE, POINT, REQUESTS_FILE, ROWS_AT_ONCE, reported, rows_by_seq
+from loadgen.dataset import (
+    HEALTH_FILE,
+    POINT,
+    REQUESTS_FILE,
+    ROWS_AT_ONCE,
+    TEXT_STREAMS,
+    all_rows,
+    reported,
+    streams,
+    text_lines,
+)
 from loadgen.errors import StorageError
 from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column, Outcome
 from loadgen.rowstream import Parcel, batches, opening, to_json, without_texts
@@ -26,8 +36,8 @@ from loadgen.series import in_window
 
 LEDGER = "ledger.jsonl"
 TEXTS = "text.jsonl"  # answers, kept only when asked
+CONTENTS = (REQUESTS_FILE, HEALTH_FILE, TEXTS)  # of a Point: they count only with its point.json
 RESERVE = ".reserve"  # room for the last words of a command whose disk is full
-STREAMS = "_*.arrows"
 STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of an Arrow IPC stream
 # How a request ends whose server dies under it; a connection refused afterwards stays `connect`.
 ENDED_BY_DEATH = {
@@ -75,6 +85,17 @@ def _write_all(descriptor: int, data: bytes | pa.Buffer) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    """A file's descriptor for the block; a new file where there is none. Raises StorageError for what goes wrong."""
+    with reported(path):
+        descriptor = os.open(path, os.O_CREAT | flags, 0o644)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
 class RowWriter:
     """Rows appended to an Arrow IPC stream; each append is one write to the operating system, so a kill loses none."""
 
@@ -93,11 +114,11 @@ class RowWriter:
                 _write_all(self._descriptor, batch)
 
     def append_with_texts(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """The same for rows that may carry their answer's `text`, which goes to TEXTS beside the stream."""
+        """The same for rows that may carry their answer's `text`, which goes to a stream of its own beside."""
         plain, texts = without_texts(rows)
         self.append(plain)
         if texts:
-            append_bytes(self.path.with_name(TEXTS), texts)
+            append_bytes(self.path.with_suffix(".jsonl"), texts)
 
     def close(self) -> None:
         """End the stream; harmless when repeated."""
@@ -113,12 +134,8 @@ class RowWriter:
 
 def append_bytes(path: Path, data: bytes) -> None:
     """Write at the end of a file, which may be new. Raises StorageError when the disk does not take it."""
-    with reported(path):
-        descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
-        try:
-            _write_all(descriptor, data)
-        finally:
-            os.close(descriptor)
+    with _opened(path, os.O_APPEND | os.O_WRONLY) as descriptor:
+        _write_all(descriptor, data)
 
 
 @contextmanager
@@ -138,15 +155,15 @@ def marked(folder: Path) -> Iterator[Path]:
 def keep(folder: Path, worker: int, parcel: Parcel) -> None:
     """A parcel goes where the worker's RowWriter would have written; twice is once. Raises StorageError."""
     path = stream_path(folder, worker)
-    with reported(path):
-        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
-        try:
-            os.lseek(descriptor, parcel.offset, os.SEEK_SET)
-            _write_all(descriptor, parcel.rows)
-        finally:
-            os.close(descriptor)
+    _write_at(path, parcel.offset, parcel.rows)
     if parcel.texts:
-        append_bytes(folder / TEXTS, parcel.texts)
+        _write_at(path.with_suffix(".jsonl"), parcel.texts_offset, parcel.texts)
+
+
+def _write_at(path: Path, offset: int, data: bytes) -> None:
+    with _opened(path, os.O_WRONLY) as descriptor:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        _write_all(descriptor, data)
 
 
 def kept(folder: Path, worker: int, parcel: Parcel) -> str:
@@ -165,7 +182,7 @@ def stream_path(folder: Path, worker: int) -> Path:
 
 def requests_table(folder: Path, window_ns: tuple[int, int] | None) -> pa.Table:
     """All workers' rows of a Point by seq, with `in_window` set (no window: every row is); `verdict` is still null."""
-    rows = rows_by_seq(sorted(folder.glob(STREAMS)))
+    rows = all_rows(folder)
     pa.default_memory_pool().release_unused()  # what was read; kept, it would lie beside all that is made of it
     seqs = rows["seq"].to_numpy()
     assert (np.diff(seqs) > 0).all(), f"a request of {folder} was recorded twice"
@@ -185,7 +202,7 @@ def mark_server_gone(requests: pa.Table, noticed_ns: int) -> pa.Table:
 def commit_point(
     folder: Path, requests: pa.Table, health: Sequence[Mapping[str, Any]], point: Mapping[str, Any]
 ) -> None:
-    """Make a Point whole: its tables, then `point.json`, then the workers' streams go.
+    """Make a Point whole: its tables and texts, then `point.json`, then the workers' streams go.
 
     `requests` is what `requests_table` gave; `point` is what `point.json` holds, its verdict is set in every row.
     """
@@ -193,10 +210,18 @@ def commit_point(
     judged = requests.set_column(requests.schema.get_field_index("verdict"), "verdict", verdict)
     write_parquet(folder / REQUESTS_FILE, judged, REQUESTS)
     write_parquet(folder / HEALTH_FILE, health, HEALTH)
+    _gather_texts(folder)
     write_json(folder / POINT, point)
     with suppress(OSError):  # the Point is whole; what stays of them goes when the folder is gone on with
-        for stream in folder.glob(STREAMS):
+        for stream in streams(folder):
             stream.unlink()
+
+
+def _gather_texts(folder: Path) -> None:
+    """The texts of all workers as one file, where answers are kept."""
+    if any(folder.glob(TEXT_STREAMS)):
+        with _replacing(folder / TEXTS) as temporary, temporary.open("wb") as file:
+            file.writelines(text_lines(folder))
 
 
 def commit_failed(folder: Path, point: Mapping[str, Any]) -> None:
@@ -205,7 +230,7 @@ def commit_failed(folder: Path, point: Mapping[str, Any]) -> None:
     A table that was written already says of its rows what is not true any more; all rows are in the workers' streams.
     """
     with reported(folder, "clean"):
-        for name in (REQUESTS_FILE, HEALTH_FILE):
+        for name in CONTENTS:
             (folder / name).unlink(missing_ok=True)
     release(folder)
     write_json(folder / POINT, point)
@@ -250,16 +275,12 @@ def append_line(path: Path, value: Any) -> None:
 
 
 def _append_line(path: Path, value: Any) -> None:
-    with reported(path):
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
-        try:
-            size = os.fstat(descriptor).st_size
-            # A line that an earlier kill cut off must not swallow this one.
-            broken = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            _write_all(descriptor, (b"\n" if broken else b"") + to_json(value) + b"\n")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    with _opened(path, os.O_APPEND | os.O_RDWR) as descriptor:
+        size = os.fstat(descriptor).st_size
+        # A line that an earlier kill cut off must not swallow this one.
+        broken = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        _write_all(descriptor, (b"\n" if broken else b"") + to_json(value) + b"\n")
+        os.fsync(descriptor)
 
 
 def new_folder(parent: Path, name: str) -> Path:

@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 
 import server
-from loadgen import cluster, cores, exactness, store, worker
+from loadgen import cluster, cores, dataset, exactness, store, worker
 from loadgen.columns import columns
 from loadgen.config import Cluster, Load
 from loadgen.crew import Crew, hire
@@ -74,10 +74,9 @@ def attempt(address: str, events_per_s: float, stop: Stop) -> Try:
             finally:
                 crew.dismiss()
         rows = store.requests_table(folder, None)
-        lines = (folder / store.TEXTS).read_bytes().splitlines()
+        texts = {line["seq"]: line["text"] for line in map(orjson.loads, dataset.text_lines(folder))}
     if set(rows["outcome"].to_pylist()) != {"ok"}:
         raise ClusterError(f"requests to the null server failed; {CALM}")
-    texts = {line["seq"]: line["text"] for line in map(orjson.loads, lines)}
     return exactness.tried(columns(rows), texts, start_ns, asked, health)
 
 

@@ -14,7 +14,7 @@ from loadgen.forecast import Durations, Ladder, in_flight
 
 ROW_BYTES = 4500  # a request without its events: 4 300 in a worker's stream where it is appended alone, 100 in Parquet
 TOKEN_BYTES = 20  # an event each: 12 in the stream, 6 in Parquet
-TEXT_BYTES = 6  # a token's characters, where answers are kept
+TEXT_BYTES = 12  # a token's characters, where answers are kept: in a worker's stream and in text.jsonl
 SECOND_BYTES = 4000  # a worker's row of health, the server's metrics and its log
 UNKNOWN_TOKEN_S = 0.01  # of a stream, where no profile tells: quicker than most servers, so rather too many requests
 

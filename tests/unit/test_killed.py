@@ -18,7 +18,7 @@ from loadgen.rowstream import RowSender
 
 ASKED = [{"folder": ".", "config": {"load": {"concurrency": 2}}}]
 ROWS = 5
-PLACES = 81  # where `story` can be killed
+PLACES = 88  # where `story` can be killed
 
 
 def made(root: Path, name: str, **more: Any) -> dict[str, Any]:
@@ -83,9 +83,11 @@ def read(tmp_path: Path) -> set[str]:
     """The Points that readers see; they agree, and each is whole."""
     rows = dataset.read_dataset(tmp_path)["point_id"].to_pylist()
     seconds = dataset.read_dataset(tmp_path, dataset.HEALTH_FILE)
+    texts = [path.parent / store.TEXTS for path in dataset.point_files(tmp_path)]
     seen = {point["point_id"] for point in evidence.read([tmp_path]).points}
     assert sorted(rows) == sorted(list(seen) * ROWS)
     assert len(seconds) == len(seen)
+    assert [len(path.read_text().splitlines()) for path in texts] == [2] * len(seen)
     return seen
 
 

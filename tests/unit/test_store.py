@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from loadgen import claimed, dataset, store
 from loadgen.columns import columns, fitted, schema, table
 from loadgen.errors import ConfigError, StorageError
 from loadgen.record import HEALTH, REQUEST, REQUESTS, SCHEMA_VERSION, Column
+from loadgen.rowstream import RowSender
 
 ROWS = store.IDENTITY + REQUEST
 CHILD_S_MAX = 60
@@ -234,6 +236,46 @@ def test_requests_are_sorted_over_workers_and_marked(tmp_path: Path) -> None:
     assert written.schema.names == [column.name for column in REQUESTS]
     assert set(written["verdict"].to_pylist()) == {"INVALID"}
     assert files(tmp_path) == {"requests.parquet", "health.parquet", "point.json"}
+
+
+def test_r01_a_parcel_that_comes_again_is_kept_once(tmp_path: Path) -> None:
+    """A board that wrote and whose answer was lost, or whose disk took a part: the same bytes come again, with more.
+
+    The texts of all workers become one file, less a line that a kill cut off; their streams go.
+    """
+    sender, whole = RowSender(), store.RowWriter(store.stream_path(tmp_path, 0))
+    whole.append_with_texts([row(0, text="zero")])
+    store.append_bytes(whole.path.with_suffix(".jsonl"), b'{"seq": 9, "te')
+    sender.append_with_texts([row(1, text="one"), row(2, text="")])
+    first = sender.parcel()
+    store.keep(tmp_path, 1, replace(first, rows=first.rows[:-9], texts=first.texts[:-9]))
+    sender.append_with_texts([row(3, text="three")])
+    for _ in range(2):
+        store.keep(tmp_path, 1, sender.parcel())
+    sender.arrived(first)
+    sender.append_with_texts([row(4, text="four")])
+    for _ in range(2):
+        store.keep(tmp_path, 1, sender.parcel())
+    store.commit_point(tmp_path, store.requests_table(tmp_path, None), [health(0)], point_of())
+    assert dataset.read_dataset(tmp_path)["seq"].to_pylist() == [0, 1, 2, 3, 4]
+    lines = [json.loads(line) for line in (tmp_path / "text.jsonl").read_text().splitlines()]
+    assert [(line["seq"], line["text"]) for line in lines] == [(0, "zero"), (1, "one"), (3, "three"), (4, "four")]
+    assert files(tmp_path) == {"requests.parquet", "health.parquet", "text.jsonl", "point.json"}
+
+
+def test_r05_texts_of_a_point_that_is_not_whole_stay_in_their_streams(tmp_path: Path) -> None:
+    """As its rows do; what was gathered of them already goes when the folder is gone on with."""
+    claimed.claim(tmp_path / "run")
+    writer = store.RowWriter(store.stream_path(tmp_path / "run/c1", 0))
+    writer.append_with_texts([row(0, text="zero")])
+    (tmp_path / "run/c1/text.jsonl").write_text("x")
+    (tmp_path / "run/c1/.text.jsonl.tmp").write_text("x")
+    claimed.sweep(tmp_path / "run")
+    assert files(tmp_path / "run/c1") == {"_requests_0.arrows", "_requests_0.jsonl"}
+    store.commit_point(tmp_path / "run/c1", store.requests_table(tmp_path / "run/c1", None), [health(0)], point_of())
+    (tmp_path / "run/c1/_requests_0.jsonl").touch()  # a kill came before it went
+    claimed.sweep(tmp_path / "run")
+    assert files(tmp_path / "run/c1") == {"requests.parquet", "health.parquet", "text.jsonl", "point.json"}
 
 
 def test_a_whole_run_has_every_request_in_its_window(tmp_path: Path) -> None:
