@@ -41,8 +41,10 @@ from server.variant import ServerSpec
 POLL_S = 0.2
 VISIT_S_MAX = 60.0  # our packages travel to a node once, and a process starts there
 SERVER_CALL_S_MAX = 60.0  # short questions to the server's actor; it puts its own, shorter bounds on HTTP
+SIGNALLED_S_MAX = 3.0  # a question under way when a signal comes: an answer that all need is there long before
 OBJECT_STORE_BYTES = 200 * 1024 * 1024  # nothing large goes through it: plans in, counts out
 BESIDE_WORKERS = 2  # processes of Ray's that a run uses: the server's actor and the board's
+ACTOR_TITLE = "ray::ServerActor"  # how Ray shows the process of the server's actor
 # What starts programs of Ray that nothing here uses: its web pages, its reader of logs, its autoscaler. They took two
 # thirds of a start's CPU and ran beside every measurement. Private names: where one is unknown, its program starts.
 UNUSED = ("start_api_server", "start_log_monitor", "start_monitor")
@@ -204,9 +206,12 @@ def visit(
     return told, lost
 
 
-def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str) -> Any:
-    """The value of a reference. Raises ClusterError when it is lost or not there in time, Interrupted on a signal."""
-    deadline = time.monotonic() + wait_s_max
+def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str, signalled_s_max: float = 0.0) -> Any:
+    """The value of a reference. Raises ClusterError when it is lost or not there in time, Interrupted on a signal.
+
+    After a signal it is waited for `signalled_s_max` more at most; without a `stop` as long as ever.
+    """
+    deadline_s, signalled = time.monotonic() + wait_s_max, False
     while True:
         warden.require_whole()
         done, _ = ray.wait([ref], timeout=POLL_S)
@@ -215,9 +220,12 @@ def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str) -> Any:
                 return ray.get(ref)
             except ray.exceptions.RayError as error:
                 raise ClusterError(f"{what} was lost: {last_line(error)}") from error
-        if stop is not None:
-            stop.check()
-        if time.monotonic() > deadline:
+        now_s = time.monotonic()
+        if stop is not None and stop.signum is not None and not signalled:
+            signalled, deadline_s = True, min(deadline_s, now_s + signalled_s_max)
+        if now_s >= deadline_s:
+            if stop is not None:
+                stop.check()
             raise ClusterError(f"{what} did not answer within {wait_s_max:g} s")
 
 
@@ -228,13 +236,14 @@ def is_done(ref: Any, wait_s: float) -> bool:
 
 @dataclass(frozen=True)
 class Server:
-    """The server's actor, seen from the driver."""
+    """The server's actor, seen from the driver; a signal that was `heard` ends what waits for it."""
 
     actor: Any
+    heard: Stop | None = None
 
-    def ask(self, method: str, *args: Any, stop: Stop | None = None, wait_s_max: float = SERVER_CALL_S_MAX) -> Any:
-        """Call a method of the actor and wait for its answer, at most `wait_s_max` seconds."""
-        return result(self.send(method, *args), stop, wait_s_max, "the server's actor")
+    def ask(self, method: str, *args: Any, wait_s_max: float = SERVER_CALL_S_MAX) -> Any:
+        """Call a method of the actor and wait for its answer, at most `wait_s_max` seconds; see `result`."""
+        return result(self.send(method, *args), self.heard, wait_s_max, "the server's actor", SIGNALLED_S_MAX)
 
     def send(self, method: str, *args: Any) -> Any:
         """Call a method of the actor; the reference of its answer."""
@@ -246,9 +255,12 @@ class Server:
         with contextlib.suppress(Exception):
             warden.require_whole()
             ray.kill(self.actor)
+        footprint.kill(footprint.titled(ACTOR_TITLE))  # Ray only asks it to end, which one that is frozen does not hear
 
 
-def place_server(spec: ServerSpec, folder: Path, log_name: str, name: str, where: Places, mark: Path) -> Server:
+def place_server(
+    spec: ServerSpec, folder: Path, log_name: str, name: str, where: Places, mark: Path, stop: Stop | None = None
+) -> Server:
     """Place the actor for `spec` and the launch of this name: it reserves no CPU, and the GPUs that the server takes.
 
     Its log goes to `folder` where `mark` is found, and else to a folder of its node, from which it is fetched.
@@ -257,4 +269,4 @@ def place_server(spec: ServerSpec, folder: Path, log_name: str, name: str, where
     actor = ray.remote(ServerActor).options(
         num_cpus=0, num_gpus=spec.gpus, max_restarts=0, max_task_retries=0, max_concurrency=8, **on(where.server)
     )
-    return Server(actor.remote(spec, str(folder), where.host, log_name, name, str(mark)))
+    return Server(actor.remote(spec, str(folder), where.host, log_name, name, str(mark)), stop)

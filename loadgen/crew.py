@@ -16,7 +16,8 @@ import ray.exceptions
 from loadgen import cluster, duty, footprint, store, warden, worker
 from loadgen.board import Wall
 from loadgen.config import Load
-from loadgen.errors import ClusterError, LoadgenError, of_worker
+from loadgen.errors import ClusterError, Interrupted, LoadgenError, of_worker
+from loadgen.interrupt import Stop
 from loadgen.nodes import Node, Places
 from loadgen.shard import without_plan
 
@@ -24,6 +25,7 @@ KILLED_S = 1.0  # until Ray has seen the end of what was killed
 BOARD_S_MAX = 10.0  # an answer of the board; it does nothing but count
 WALL = "wall"
 WORKER_TITLE = "ray::loadgen:worker"  # how Ray shows a process that runs a task of this name
+WALL_TITLE = "ray::Wall"  # ... or that is an actor of this class
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,18 @@ class Crew:
     wall: Any
     refs: list[Any]
     plan: Any  # held for workers that have not fetched it yet
+    heard: Stop
 
     def look(self) -> dict[str, Any]:
         """The board's picture of the Point."""
-        return cluster.result(self.wall.look.remote(self.key), None, BOARD_S_MAX, "the board")
+        return self._told(self.wall.look.remote(self.key))
 
     def stop(self, reason: str) -> None:
         """Have all workers stop at their next beat."""
-        cluster.result(self.wall.stop.remote(self.key, reason), None, BOARD_S_MAX, "the board")
+        self._told(self.wall.stop.remote(self.key, reason))
+
+    def _told(self, ref: Any) -> Any:
+        return cluster.result(ref, self.heard, BOARD_S_MAX, "the board", cluster.SIGNALLED_S_MAX)
 
     def ended(self, wait_s: float) -> tuple[dict[int, dict[str, Any]], dict[int, LoadgenError], bool]:
         """Workers that returned, those lost with the reason, and whether all have ended; waits up to `wait_s`."""
@@ -72,17 +78,23 @@ class Crew:
 
 
 def hire(
-    shards: Sequence[worker.Shard], load: Load, ramp_s: float, counted: bool, places: Places, mark: Path | None
+    shards: Sequence[worker.Shard],
+    load: Load,
+    ramp_s: float,
+    counted: bool,
+    places: Places,
+    mark: Path | None,
+    stop: Stop,
 ) -> Crew:
     """Hang up a board and start one worker a shard, each on its node.
 
     All shards are of one plan. Rows go to the folder of `mark`, or nowhere when it is None (warm-up). ClusterError for
-    too few CPUs.
+    too few CPUs, Interrupted where a signal comes before the board hangs.
     """
     warden.require_whole()
     key = secrets.token_hex(8)
     seats = places.seats(len(shards))
-    wall = _hang(places.driver, key, load, len(shards), ramp_s, counted, str(mark.parent) if mark else None)
+    wall = _hang(places.driver, stop, key, load, len(shards), ramp_s, counted, str(mark.parent) if mark else None)
     found = str(mark) if mark else None
     # The plan is put once: nodes fetch it from each other, and the driver's calls do not grow with its texts.
     plan = ray.put(shards[0].plan)
@@ -90,7 +102,7 @@ def hire(
         _hired(f"worker {shard.worker}", seat).remote(without_plan(shard), wall, key, found, plan)
         for shard, seat in zip(shards, seats, strict=True)
     ]
-    return Crew(key, wall, tasks, plan)
+    return Crew(key, wall, tasks, plan, stop)
 
 
 def first(places: Places) -> None:
@@ -105,22 +117,23 @@ def _hired(title: str, seat: Node) -> Any:
     return ray.remote(duty.work).options(num_cpus=1, max_retries=0, name=f"loadgen:{title}", **where)
 
 
-def _hang(driver: Node, *board: Any, again: bool = True) -> Any:
+def _hang(driver: Node, stop: Stop, *board: Any, again: bool = True) -> Any:
     """The wall with a Point's board on it; where the wall of the last Point is gone, another one."""
     wall = _wall(driver)
     try:
-        cluster.result(wall.hang.remote(*board), None, cluster.SERVER_CALL_S_MAX, "the board")
-    except ClusterError:
+        cluster.result(wall.hang.remote(*board), stop, cluster.SERVER_CALL_S_MAX, "the board")
+    except (ClusterError, Interrupted) as error:
         drop_wall()
-        if not again:
+        if isinstance(error, Interrupted) or not again:
             raise
-        return _hang(driver, *board, again=False)
+        return _hang(driver, stop, *board, again=False)
     return wall
 
 
 def drop_wall() -> None:
     """End a wall that is lost, or frozen: workers notice and stop by themselves, the next Point gets another."""
     cluster.end_held(WALL)
+    footprint.kill(footprint.titled(WALL_TITLE))  # as in `dismiss`: one that is frozen does not hear Ray
 
 
 def _wall(driver: Node) -> Any:

@@ -128,7 +128,7 @@ def measure(
     estimate_s = forecast.together_s(left)
     took_s: dict[str, float] = {}
     grid.servers.before_first = preflight.before_first(
-        configs, specs, estimate_s, stop, root, volume.together(configs, left)
+        configs, specs, estimate_s, root, volume.together(configs, left)
     )
     with Progress(runs[0].config.output.quiet) as progress:
         search = searching.Search(runs, root, order, progress)

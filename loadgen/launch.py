@@ -68,7 +68,7 @@ def start(
     stem = _stem(folder)
     name = secrets.token_hex(4)
     with store.marked(folder) as mark:
-        server = cluster.place_server(spec, folder, f"server{stem}.log", name, places, mark)
+        server = cluster.place_server(spec, folder, f"server{stem}.log", name, places, mark, stop)
         launched = Launched(
             f"{spec.variant}-{name}", name, spec, conf.block, server, {}, folder, places, stem, repeat=run.repeat
         )
@@ -137,7 +137,7 @@ def _ready(server: cluster.Server, spec: ServerSpec, progress: Progress, stop: S
     """Wait for the proven endpoint, showing the log's milestones meanwhile."""
     begun = time.monotonic()
     try:
-        for left in server.ask("leftovers", stop=stop, wait_s_max=PLACED_S_MAX):
+        for left in server.ask("leftovers", wait_s_max=PLACED_S_MAX):
             progress.warn(left)
     except ClusterError as error:
         raise ClusterError(f"no place for the server and its {spec.gpus} GPUs ({error}); are GPUs taken?") from None
@@ -149,7 +149,7 @@ def _ready(server: cluster.Server, spec: ServerSpec, progress: Progress, stop: S
         if waited > wait_s_max:
             late = f"the server was not ready within {wait_s_max:g} s"
             raise ServerError(f"{late}; raise engine.ready_s_max or read its log")
-        progress.phase(f"{spec.variant}: starting, {waited:.0f} s: {server.ask('progress', stop=stop)}")
+        progress.phase(f"{spec.variant}: starting, {waited:.0f} s: {server.ask('progress')}")
     endpoint: dict[str, Any] = cluster.result(starting, stop, wait_s_max, "the server's actor")
     if not endpoint["ok"]:
         raise ServerError(endpoint["reason"], endpoint.get("log_tail") or "")
@@ -208,11 +208,14 @@ def end(launched: Launched, progress: Progress) -> tuple[str, ...]:
 
     Raises StorageError, after the stop, when the metrics could not be written.
     """
+    launched.server = dataclasses.replace(launched.server, heard=None)  # what a signal asks for is this end
     ours = launched.spec.engine != "external"
     progress.phase(f"{launched.spec.variant}: {'stopping the server' if ours else 'done'}")
     left: tuple[str, ...] = ()
     not_kept = None
     try:
+        # Who is silent now will not stop anything either, placed or not: its guard will.
+        launched.server.ask("clock", wait_s_max=ACTOR_S_MAX)
         try:
             collect(launched)
         except StorageError as error:
@@ -254,7 +257,6 @@ def _fetch_log(launched: Launched) -> None:
 
 def sample(launched: Launched) -> None:
     """Take over what was sampled so far and read the server's counters now."""
-    # An actor that does not answer this soon will not stop anything either: its guard will.
     launched.metrics += launched.server.ask("telemetry", wait_s_max=ACTOR_S_MAX)
 
 

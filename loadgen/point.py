@@ -33,7 +33,7 @@ from loadgen.clocks import Start
 from loadgen.columns import columns
 from loadgen.config import Config, Level
 from loadgen.crew import hire
-from loadgen.errors import ClusterError, StorageError
+from loadgen.errors import ClusterError, Interrupted, StorageError
 from loadgen.facts import gather
 from loadgen.forecast import Ladder
 from loadgen.interrupt import Stop
@@ -58,7 +58,8 @@ def measure(
 ) -> tuple[dict[str, Any], int]:
     """Measure one level on a running server; point.json's content and the exit code it stands for.
 
-    Raises ClusterError when the server's actor or the board is lost, StorageError when results cannot be written.
+    Raises ClusterError when the server's actor or the board is lost before it begins, Interrupted for a signal by then,
+    StorageError when results cannot be written.
     """
     found, asked = asking
     if launched.measured_hash != asked:
@@ -67,12 +68,12 @@ def measure(
     place = store.new_folder(folder, level.folder)
     identity = identity_of(launched, conf, level, place, asked)
     progress.phase("flushing the cache")
-    flushed = bool(launched.server.ask("flush", stop=stop))
+    flushed = bool(launched.server.ask("flush"))
     log_start = served.before(launched)
     count = workers_of(launched, conf, level, expected)
     cell = Cell(launched, conf, level, place, identity, expected, prompts.turns(found), flushed, log_start, count)
     with store.marked(place) as mark:
-        crew = hire(shards_of(cell, found), conf.load, cell.ramp_s, cell.counted, launched.places, mark)
+        crew = hire(shards_of(cell, found), conf.load, cell.ramp_s, cell.counted, launched.places, mark, stop)
         try:
             with strike.beside(conf, launched, _shower(cell, ladder, progress)) as show:
                 watch = observe(crew, launched, show, stop, hang_after_s(conf))
@@ -137,7 +138,7 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
         with contextlib.suppress(StorageError):  # kept in memory, and written with the next ones or told at the end
             launch.collect(cell.launched)
         judged, numbers = (watch.failed, None) if watch.failed else _whole(cell, watch, columns(rows), health)
-    except ClusterError as error:
+    except (ClusterError, Interrupted) as error:
         judged, numbers = watch.failed or lost(error), None
     point = _content(cell, watch, judged, numbers)
     try:

@@ -16,7 +16,6 @@ from rich.text import Text
 from loadgen import cluster, report, staffing
 from loadgen.config import Config, levels
 from loadgen.errors import Refused, StorageError
-from loadgen.interrupt import Stop
 from loadgen.loads import in_flight_max
 from loadgen.progress import Progress
 from loadgen.volume import Volume
@@ -37,7 +36,6 @@ def before_first(
     configs: Sequence[Config],
     specs: Sequence[ServerSpec],
     estimate_s: float | None,
-    stop: Stop,
     root: Path,
     volume: Volume,
 ) -> Look:
@@ -50,7 +48,7 @@ def before_first(
         if spec not in different:
             different.append(spec)
     disk, cleaned = functools.partial(room_for, root, volume), any(conf.cluster.clean for conf in configs)
-    return functools.partial(_look, different, *in_flight(configs), cleaned, estimate_s, stop, disk)
+    return functools.partial(_look, different, *in_flight(configs), cleaned, estimate_s, disk)
 
 
 def in_flight(configs: Sequence[Config]) -> tuple[int | None, int | None]:
@@ -70,14 +68,13 @@ def _look(
     per_worker: int | None,
     cleaned: bool,
     estimate_s: float | None,
-    stop: Stop,
     disk: Callable[[], Row],
     server: cluster.Server,
     progress: Progress,
 ) -> None:
-    for told in server.ask("leftovers", True, stop=stop, wait_s_max=LOOK_S_MAX) if cleaned else ():
+    for told in server.ask("leftovers", True, wait_s_max=LOOK_S_MAX) if cleaned else ():
         progress.warn(clean(told))
-    rows = [*server.ask("preflight", specs, most, per_worker, cleaned, stop=stop, wait_s_max=LOOK_S_MAX), disk()]
+    rows = [*server.ask("preflight", specs, most, per_worker, cleaned, wait_s_max=LOOK_S_MAX), disk()]
     if estimate_s is not None:
         told = f"about {duration(estimate_s)} beside the starts"
         rows = [*rows, {"check": "time of all levels", "found": told, "needed": "", "state": "ok", "advice": ""}]

@@ -14,7 +14,7 @@ from typing import Any
 from loadgen import cluster
 from loadgen.cell import Cell, shards_of
 from loadgen.crew import Crew, hire
-from loadgen.errors import ClusterError
+from loadgen.errors import ClusterError, Interrupted
 from loadgen.interrupt import Stop
 from loadgen.margin import margin
 from loadgen.plan import Prompt
@@ -52,7 +52,7 @@ def profile(cell: Cell, found: tuple[Prompt, ...], progress: Progress, stop: Sto
     progress.phase(f"{cell.conf.variant.name}: profiling {steps} steps at {cell.level.words}")
     try:
         told = _taken(cell, found, stop)
-    except ClusterError as error:
+    except (ClusterError, Interrupted) as error:  # the Point is written: a signal ends what comes after it
         told = {"trace": None, "why": str(error)}
     if told["trace"] is None:
         progress.warn(f"engine.profile: no trace came at {cell.level.words} ({told['why']}); the Point stands without")
@@ -62,10 +62,10 @@ def profile(cell: Cell, found: tuple[Prompt, ...], progress: Progress, stop: Sto
 
 def _taken(cell: Cell, found: tuple[Prompt, ...], stop: Stop) -> dict[str, Any]:
     launched = cell.launched
-    launched.server.ask("flush", stop=None)
+    launched.server.ask("flush")
     launched.profiled = True
     endless = dataclasses.replace(cell, level=dataclasses.replace(cell.level, requests=None))
-    crew = hire(shards_of(endless, found), cell.conf.load, cell.ramp_s, True, launched.places, None)
+    crew = hire(shards_of(endless, found), cell.conf.load, cell.ramp_s, True, launched.places, None, stop)
     asking = Asking(cell, crew, min(cell.stagger_s, SHORT_S_MAX))
     try:
         watch = observe(crew, launched, asking.look, stop, STRETCH_S_MAX)
@@ -81,5 +81,5 @@ def _told(asking: Asking, watch: Watch, alive: bool) -> dict[str, Any]:
         return {"trace": None, "why": margin(dataclasses.asdict(reason))}
     if asking.asked is None:
         return {"trace": None, "why": "the load ended before all its streams were there"}
-    told: dict[str, Any] = cluster.result(asking.asked, None, ANSWER_S_MAX, "the profile")
+    told: dict[str, Any] = cluster.result(asking.asked, asking.crew.heard, ANSWER_S_MAX, "the profile")
     return told

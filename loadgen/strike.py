@@ -13,11 +13,12 @@ from typing import Any
 import psutil
 
 from loadgen import chaos, footprint
+from loadgen.cluster import ACTOR_TITLE
 from loadgen.config import Config
-from loadgen.crew import WORKER_TITLE
+from loadgen.crew import WALL_TITLE, WORKER_TITLE
 from loadgen.launched import Launched
 
-TITLES = {"worker": WORKER_TITLE, "board": "ray::Wall", "actor": "ray::ServerActor"}
+TITLES = {"worker": WORKER_TITLE, "board": WALL_TITLE, "actor": ACTOR_TITLE}
 WHOLE = "whole run"  # the only phase of a Point that has no window
 
 Show = Callable[[Mapping[str, Any]], None]

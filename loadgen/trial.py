@@ -5,6 +5,7 @@ Owns what is asked of both and for how long. It must not know which levels are t
 
 import contextlib
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,8 @@ def null_server() -> Iterator[str]:
             if (core := cores.of(1)) is not None:
                 os.sched_setaffinity(process.pid, {core})
             assert process.stdout is not None
-            port = process.stdout.readline().strip()
+            told, _, _ = select.select([process.stdout], [], [], NULL_START_S_MAX)
+            port = process.stdout.readline().strip() if told else b""
             if not port:
                 raise ClusterError(f"the null server did not start; {CALM}")
             yield f"http://127.0.0.1:{int(port)}"
@@ -67,7 +69,7 @@ def attempt(address: str, events_per_s: float, stop: Stop) -> Try:
         load = Load(kind="closed", concurrency=asked.streams)
         where = cluster.places(Cluster(), 0, ours=True)
         with store.marked(folder) as mark:
-            crew = hire([_shard(address, asked)], load, asked.stagger_s, True, where, mark)
+            crew = hire([_shard(address, asked)], load, asked.stagger_s, True, where, mark, stop)
             try:
                 start_ns = _await(crew, stop)
                 health = crew.look()["health"]

@@ -36,7 +36,7 @@ def warm_up(launched: Launched, conf: Config, stop: Stop) -> float:
         tls=launched.spec.tls,
         keep_text=False,
     )
-    crew = hire([shard], load, 0.0, True, launched.places, None)
+    crew = hire([shard], load, 0.0, True, launched.places, None, stop)
     try:
         watch = observe(crew, launched, lambda _: None, stop, hang_after_s(conf), conf.engine.warm_up_s_max)
     finally:

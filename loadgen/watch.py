@@ -10,7 +10,7 @@ from typing import Any
 from loadgen import verdict, warden
 from loadgen.config import Config
 from loadgen.crew import Crew, drop_wall
-from loadgen.errors import ClusterError, LoadgenError, ServerError, StorageError
+from loadgen.errors import ClusterError, Interrupted, LoadgenError, ServerError, StorageError
 from loadgen.interrupt import Stop
 from loadgen.launched import Launched
 from loadgen.verdict import Verdict
@@ -55,12 +55,13 @@ def observe(
 
     `hang_s_max`: no stream has read a byte for so long means that the server hangs, whatever its /health says.
     `limit_s`: so many seconds for all of it, where it is the warm-up. Raises ClusterError when the board or the
-    server's actor is lost before the workers have met; later that ends the Point as a lost worker does.
+    server's actor is lost before the workers have met, and Interrupted when neither answers after a signal; later that
+    ends the Point as a lost worker does.
     """
     watch = Watch({}, [])
     try:
         _observe(watch, crew, launched, show, stop, hang_s_max, limit_s)
-    except ClusterError as error:
+    except (ClusterError, Interrupted) as error:
         if watch.board.get("start_utc_ns") is None:
             raise
         watch.failed = watch.failed or lost(error)
@@ -72,8 +73,10 @@ def observe(
     return watch
 
 
-def lost(error: ClusterError) -> Verdict:
-    """What ends a Point whose board, or whose server's actor, is gone."""
+def lost(error: ClusterError | Interrupted) -> Verdict:
+    """What ends a Point whose board, or whose server's actor, is gone, or silent when a signal comes."""
+    if isinstance(error, Interrupted):
+        return verdict.interrupted(error.signum)
     rule, told = ("node_lost", warden.lost()) if warden.lost() else ("cluster", str(error))
     return verdict.failed(rule, told, None, OVERLOADED, ClusterError.exit_code)
 
