@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import os
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 
 import ray
 
-from server import batches, dumps, gpu, installed, packages, variant, vllm
+from server import apart, batches, dumps, gpu, installed, packages, variant, vllm
 from server.ask import Access, abort, base_url, flush, health, json_of, redacted
 from server.death import death, failed_with, hang_of, stopped
 from server.effects import telling
@@ -27,15 +26,14 @@ from server.identity import readable
 from server.log import Growing, progress
 from server.outside import endpoint, gone, probe
 from server.preflight import Place, look
-from server.process import Member, Running, StartError, end_with_parent, launch
+from server.process import Running, StartError, end_with_parent, launch
 from server.provenance import cores_of, provenance
 from server.ready import Ready, replaced, wait_ready
 from server.spec import ServerSpec, SpecError
-from server.stop import StopReport, bury, clean, leftovers, patience_s, stop
+from server.stop import StopReport, bury_told, clean, leftovers, patience_s, stop
 from server.telemetry import Sampler
 from server.torch_trace import take
 
-APART_PREFIX = "loadgen-server-"  # of a folder for the log where the driver's disk is not
 LOG_PART_BYTES = 4 * 1024 * 1024
 
 
@@ -56,8 +54,8 @@ class ServerActor:
     ) -> None:
         end_with_parent()
         self._apart = mark is not None and not Path(mark).exists()
-        folder = tempfile.mkdtemp(prefix=APART_PREFIX) if self._apart else folder
-        self._spec, self._folder, self._host, self._log_name, self._name = spec, Path(folder), host, log_name, name
+        self._folder = apart.new() if self._apart else Path(folder)
+        self._spec, self._host, self._log_name, self._name = spec, host, log_name, name
         self._gpus = tuple(str(gpu_id) for gpu_id in ray.get_gpu_ids())
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
@@ -258,9 +256,7 @@ class ServerActor:
 
     def bury(self, name: str, log: str, endpoint: Mapping[str, Any]) -> list[str]:
         """End what is left of another launch whose actor is gone; what stays of it, in words."""
-        family, heard, memory = endpoint.get("known", ((), (), {}))
-        known, held = [Member(*one) for one in family], partial(gpu.memory_held, list(memory), memory)
-        return list(bury(name, Path(log), known, self._host, heard, held).left)
+        return list(bury_told(name, log, endpoint, self._host))
 
     def provenance(self) -> dict[str, Any]:
         """The machine that the server runs on, and what its engine's interpreter has installed."""

@@ -9,11 +9,13 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from server import guard, ports
+from server import apart, gpu, guard, ports
 from server.death import death
 from server.process import (
     STATE_PREFIX,
@@ -120,7 +122,15 @@ def bury(
     left = [*_kill(living), *_ports_held(host, numbers), *memory_held()]
     for state in states:
         shutil.rmtree(state, ignore_errors=True)
+    apart.remove_ownerless()
     return StopReport(clean=not left, left=tuple(left))
+
+
+def bury_told(name: str, log: str, endpoint: Mapping[str, Any], host: str) -> tuple[str, ...]:
+    """`bury` by what the launch's endpoint tells under `known`, which is nothing before its readiness; what stays."""
+    family, numbers, memory = endpoint.get("known", ((), (), {}))
+    held = partial(gpu.memory_held, list(memory), memory)
+    return bury(name, Path(log), [Member(*one) for one in family], host, numbers, held).left
 
 
 def _kill(found: Callable[[], Iterable[Member]]) -> list[str]:
@@ -196,6 +206,7 @@ def _left() -> list[Member]:
             found |= {member.pid: member for member in left}
         elif facts or _age_s(state) > EMPTY_STATE_S:
             shutil.rmtree(state, ignore_errors=True)
+    apart.remove_ownerless()
     return [found[pid] for pid in sorted(found)]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import duckdb
 import hosts
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from hosts import PORT, ROOT, Host
@@ -24,7 +25,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 
 from running import RUN_S_MAX, Ended, Run, eventually
 
+from server import apart
+
 AHEAD_MS = 3000.0
+GONE_S_MAX = 20.0  # from kill -9 of the driver to the end of its server on another host
 RESULTS = "/tmp/results"
 ADDRESS = f"cluster.address={hosts.NETWORK}.1:{PORT}"
 SMALL = ("+variant=baseline", "engine=sim", "workload.max_tokens=128")
@@ -65,7 +69,7 @@ def begin(three: list[Host], tmp_path: Path) -> Iterator[Callable[..., Run]]:
         run.kill()
     for host in three:
         if host.init.poll() is None:
-            assert not list(host.seen("/tmp").glob("loadgen-server-*"))
+            assert not list(host.seen("/tmp").glob(f"{apart.PREFIX}*"))
 
 
 @pytest.fixture
@@ -170,6 +174,20 @@ def test_a_cluster_that_cannot_be_used_is_one_sentence(
     ended = cli(*SMALL, "output.quiet=true", "cluster=ray", *words, **env)
     assert (ended.code, len(ended.err.splitlines())) == (code, 1), ended.err
     assert told in ended.err
+
+
+def test_r08_a_driver_that_is_killed(
+    begin: Callable[..., Run], cli: Callable[..., Ended], three: list[Host], tmp_path: Path
+) -> None:
+    """Its server on beta ends; the log that beta kept for it goes with the next server there."""
+    run = begin(*SMALL, "load.concurrency=6", "load.window_s=600", "cluster=ray", ADDRESS)
+    _await_rows(run, three[0].seen(f"{RESULTS}/{tmp_path.name}-0/c6"))
+    (driver,) = psutil.Process(run.process.pid).children()
+    driver.kill()
+    eventually(lambda: not three[1].processes("sglang::"), GONE_S_MAX, "the server's end")
+    assert list(three[1].seen("/tmp").glob(f"{apart.PREFIX}*"))
+    assert cli(*SMALL, "load.concurrency=2", "load.requests=4", "cluster=ray", ADDRESS).code in (0, 6)
+    assert not list(three[1].seen("/tmp").glob(f"{apart.PREFIX}*"))
 
 
 def test_r01_r02_a_lost_worker_and_a_lost_host(begin: Callable[..., Run], three: list[Host], tmp_path: Path) -> None:

@@ -120,6 +120,21 @@ def test_i01_nothing_outlives_an_actor_that_nobody_holds(cluster: None, tmp_path
     eventually(lambda: all(is_gone(pid) for pid in pids))
 
 
+def test_r08_the_log_of_a_killed_actor_that_has_not_the_drivers_disk(cluster: None, tmp_path: Path) -> None:
+    """It lies in a folder of its node, which the next server's actor there takes away."""
+    spec = ServerSpec("sglang", "baseline", env={"FAKE": "{}"}, python=(fake_python(tmp_path),), ready_s_max=60.0)
+    remote = ray.remote(ServerActor).options(num_cpus=0, max_concurrency=THREADS)
+    elsewhere = (spec, "", "127.0.0.1", "server.log", "0a1b", str(tmp_path / "nowhere"))
+    killed = remote.remote(*elsewhere)
+    log = Path(ask(killed, "start")["log"])
+    assert log.is_file()
+    ray.kill(killed)
+    later = remote.remote(*elsewhere)
+    eventually(lambda: ask(later, "leftovers") == [] and not log.parent.exists())
+    ask(later, "forget")
+    ray.kill(later)
+
+
 def test_gpus_are_passed_on(actor: Callable[..., Any]) -> None:
     """The devices that Ray gave to the actor are the ones that the server sees."""
     handle = actor(gpus=2, env=["CUDA_VISIBLE_DEVICES"])
