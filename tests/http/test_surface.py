@@ -2,51 +2,15 @@
 
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Iterator
 
 import pytest
+from recorded import HOST, JOBS, OPEN, REFUSED, SETTINGS, STATUS, UNAUTHENTICATED, answering
 
 from loadgen.surface import client_is_open, dashboard_is_open, host_of, loopback, warnings
 
-HOST = "127.0.0.1"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-SETTINGS = b"\0\0\0\4\0\0\0\0\0"
-# What gRPC's own server writes behind its settings: the end of a call with its status, as it was recorded.
-STATUS = b"\0\0\x2d\1\5\0\0\0\1\x88@\x0ccontent-type\x10application/grpc@\x0bgrpc-status"
-JOBS = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"
-REFUSED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
-
-
-@contextlib.contextmanager
-def answering(*pieces: bytes, pause_s: float = 0.0, asked: list[bytes] | None = None) -> Iterator[int]:
-    """The port of a server that answers whatever it is asked with these pieces, and keeps the connection open."""
-    over = threading.Event()
-
-    def serve(listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                with connection, contextlib.suppress(OSError):
-                    told = connection.recv(65536)
-                    if asked is not None:
-                        asked.append(told)
-                    for piece in pieces:
-                        over.wait(pause_s)
-                        connection.sendall(piece)
-                    connection.recv(65536)
-
-    with socket.create_server((HOST, 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener,))
-        thread.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            over.set()
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
 
 @contextlib.contextmanager
 def nobody() -> Iterator[int]:
@@ -58,7 +22,7 @@ def nobody() -> Iterator[int]:
 
 def test_r18_an_open_cluster_is_told() -> None:
     """Both ports, each with its address and what to do."""
-    with answering(JOBS) as dashboard, answering(SETTINGS, STATUS + b"\x010") as client:
+    with answering(JOBS) as dashboard, answering(SETTINGS, STATUS + OPEN) as client:
         told = warnings(HOST, dashboard, client)
     assert [f":{port} answers without a token" in line for port, line in zip((dashboard, client), told, strict=True)]
     assert all("RAY_AUTH_MODE=token" in line for line in told)
@@ -66,7 +30,7 @@ def test_r18_an_open_cluster_is_told() -> None:
 
 def test_r18_a_cluster_with_a_token_is_not() -> None:
     """Both refuse a call that has none."""
-    with answering(REFUSED) as dashboard, answering(SETTINGS, STATUS + b"\x0216") as client:
+    with answering(REFUSED) as dashboard, answering(SETTINGS, STATUS + UNAUTHENTICATED) as client:
         assert warnings(HOST, dashboard, client) == []
 
 
@@ -76,7 +40,7 @@ def test_r18_nobody_there() -> None:
         assert warnings(HOST, dashboard, client) == []
 
 
-@pytest.mark.parametrize("status", [b"\x010", b"\x0212", b"\x019"])
+@pytest.mark.parametrize("status", [OPEN, b"\x0212", b"\x019"])
 def test_r18_any_status_but_one_is_an_answer(status: bytes) -> None:
     """A client server that knows another version of the call, or wants a client's number, has asked for no token."""
     asked: list[bytes] = []
