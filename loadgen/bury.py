@@ -15,7 +15,7 @@ STOP_S_MAX = 170.0  # after the server's own drain: KILL, ports and device memor
 def bury(launched: Launched) -> tuple[str, ...]:
     """Have somebody else end what is left of a server whose actor is gone; what stays, in words."""
     known = (launched.name, launched.endpoint.get("log") or str(launched.log.resolve()), launched.endpoint)
-    if warden.lost():  # Ray was one of this machine alone: nobody else can be asked
+    if warden.trouble():  # Ray was one of this machine alone: nobody else can be asked
         return stop.bury_told(*known, LOOPBACK)
     outside = dataclasses.replace(launched.spec, engine="external")
     try:

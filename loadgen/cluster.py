@@ -147,7 +147,7 @@ def _advice(address: str | None) -> str:
 def end_held(name: str) -> None:
     """End the actor that is held under this name, if there is one."""
     actor = HELD.pop(name, None)
-    if actor is not None and not warden.lost():  # without a cluster Ray would start one to kill in
+    if actor is not None and not warden.trouble():  # without a cluster Ray would start one to kill in
         with contextlib.suppress(Exception):
             ray.kill(actor)
 
@@ -197,13 +197,13 @@ def visit(
     """What each node tells of itself and of the files it should have, see visiting.tell; and who is silent, and why."""
     asked = {node: ray.remote(visiting.tell).options(num_cpus=0, max_retries=0, **on(node)) for node in where}
     refs = {node: task.remote(where[node], variable) for node, task in asked.items()}
-    deadline_s, told, lost = time.monotonic() + wait_s_max, dict[Node, visiting.Told](), dict[Node, str]()
+    deadline_s, told, silent = time.monotonic() + wait_s_max, dict[Node, visiting.Told](), dict[Node, str]()
     for node, ref in refs.items():
         try:
             told[node] = result(ref, stop, max(0.0, deadline_s - time.monotonic()), "a question to it")
         except ClusterError as error:
-            lost[node] = str(error)
-    return told, lost
+            silent[node] = str(error)
+    return told, silent
 
 
 def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str, signalled_s_max: float = 0.0) -> Any:

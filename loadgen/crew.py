@@ -66,7 +66,7 @@ class Crew:
 
     def dismiss(self) -> None:
         """End the workers that are still there; the board stays until the next one hangs in its place."""
-        if warden.lost():
+        if warden.trouble():
             return
         _, left = ray.wait(self.refs, num_returns=len(self.refs), timeout=0)
         # Ray only asks them to end, which who is frozen does not hear; an answer that crosses it ends the driver.

@@ -240,7 +240,7 @@ class Grid:
             raise StorageError(f"results of {level.words} could not be written, and no other Point is begun")
         # Whatever state the server is in, the next Point starts with a fresh one.
         if judged["status"] == verdict.FAILED and code == ServerError.exit_code:
-            self.servers.lost(progress)
+            self.servers.drop(progress)
         elif judged["status"] == verdict.FAILED:
             self.servers.end(progress)
             self.servers.look_around(progress)

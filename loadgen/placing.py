@@ -64,9 +64,10 @@ def _visit(
     used = list(dict.fromkeys([places.server, *places.clients]))
     files = {node: _files(specs, node == places.server) for node in used}
     variable = next((conf.engine.api_key_env for conf in configs if conf.engine.api_key_env), None)
-    told, lost = cluster.visit(files, variable, stop)
-    if silent := [f"{node.words}: {why}" for node, why in lost.items()]:
-        raise ClusterError(f"{'; '.join(silent)}; look at Ray there (`ray status`), then run again")
+    told, silent = cluster.visit(files, variable, stop)
+    if silent:
+        words = "; ".join(f"{node.words}: {why}" for node, why in silent.items())
+        raise ClusterError(f"{words}; look at Ray there (`ray status`), then run again")
     visit.require_apart(told.values())
     visit.require_alike(visit.tell((), None), told.values(), variable)
     head = surface.host_of(cluster.head())
@@ -89,8 +90,8 @@ def left(places: Places, stop: Stop) -> tuple[Places, str]:
     """The places without client nodes that answer no more, and what is to be said of those."""
     if len(places.clients) == 1:
         return places, ""
-    _, lost = cluster.visit(dict.fromkeys(places.clients, ()), None, stop, AGAIN_S_MAX)
-    gone = list(lost)
+    _, silent = cluster.visit(dict.fromkeys(places.clients, ()), None, stop, AGAIN_S_MAX)
+    gone = list(silent)
     if not gone or len(gone) == len(places.clients):
         return places, ""
     words = ", ".join(node.words for node in gone)

@@ -40,7 +40,7 @@ from loadgen.interrupt import Stop
 from loadgen.launched import Launched
 from loadgen.progress import Progress
 from loadgen.verdict import Verdict
-from loadgen.watch import Watch, hang_after_s, lost, observe
+from loadgen.watch import Watch, cut_off, hang_after_s, observe
 from loadgen.window import Measured, Window
 
 ROOM = "go on with resume=true when there is room; its rows are in its folder's streams"
@@ -139,7 +139,7 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
             launch.collect(cell.launched)
         judged, numbers = (watch.failed, None) if watch.failed else _whole(cell, watch, columns(rows), health)
     except (ClusterError, Interrupted) as error:
-        judged, numbers = watch.failed or lost(error), None
+        judged, numbers = watch.failed or cut_off(error), None
     point = _content(cell, watch, judged, numbers)
     try:
         store.commit_point(cell.folder, rows, health, point)

@@ -69,7 +69,7 @@ class Servers:
                 "see their reasons, then go on with resume=true"
             )
 
-    def lost(self, progress: Progress) -> None:
+    def drop(self, progress: Progress) -> None:
         """The running server died, or hung, in a Point: end what is left of it, and remember."""
         if self.launched:
             self.died.append((self.launched.spec, self.launched.block))

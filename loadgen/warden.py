@@ -23,15 +23,15 @@ _trouble: str | None = None
 _watched: list["Watched"] = []
 
 
-def lost() -> str | None:
+def trouble() -> str | None:
     """What became of the Ray of our own, in words; None while all is well, and of a Ray of others."""
     return _trouble or next(filter(None, (one.look() for one in _watched)), None)
 
 
 def require_whole() -> None:
     """Raise ClusterError where the Ray of our own is lost: who asked it now might wait for ever."""
-    if trouble := lost():
-        raise ClusterError(trouble)
+    if found := trouble():
+        raise ClusterError(found)
 
 
 @contextlib.contextmanager
@@ -49,7 +49,7 @@ def watching(folder: str | None) -> Iterator[None]:
         yield
     finally:
         over.set()
-        _trouble = lost()  # from here on it ends in order
+        _trouble = trouble()  # from here on it ends in order
         _watched.clear()
 
 
@@ -62,7 +62,7 @@ def forget() -> None:
 def _watch(folder: str, over: threading.Event) -> None:
     global _trouble
     while not over.wait(POLL_S):
-        if found := lost():
+        if found := trouble():
             _trouble = found
             # Guards are none of them: they end the servers. What a dead raylet has left is nobody's child any more.
             footprint.kill([*footprint.processes(), *footprint.writing_to(folder)])

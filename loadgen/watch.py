@@ -64,8 +64,8 @@ def observe(
     except (ClusterError, Interrupted) as error:
         if watch.board.get("start_utc_ns") is None:
             raise
-        watch.failed = watch.failed or lost(error)
-        if warden.lost():
+        watch.failed = watch.failed or cut_off(error)
+        if warden.trouble():
             return watch  # its workers are gone with it
         drop_wall()
         with contextlib.suppress(ClusterError):
@@ -73,11 +73,11 @@ def observe(
     return watch
 
 
-def lost(error: ClusterError | Interrupted) -> Verdict:
+def cut_off(error: ClusterError | Interrupted) -> Verdict:
     """What ends a Point whose board, or whose server's actor, is gone, or silent when a signal comes."""
     if isinstance(error, Interrupted):
         return verdict.interrupted(error.signum)
-    rule, told = ("node_lost", warden.lost()) if warden.lost() else ("cluster", str(error))
+    rule, told = ("node_lost", warden.trouble()) if warden.trouble() else ("cluster", str(error))
     return verdict.failed(rule, told, None, OVERLOADED, ClusterError.exit_code)
 
 

@@ -75,13 +75,13 @@ def stopped(running: Running) -> list[str]:
 
 def _ended(running: Running) -> tuple[int | None, str] | None:
     """Exit status and reason, as far as they can be seen."""
-    lost = [member for member in _watched(running.family) if not member.lives()]
+    gone = [member for member in _watched(running.family) if not member.lives()]
     # A server that ends takes its children along; its own end is the better reason, and is told within moments.
     if not running.server.lives():
         return _told(running)
     if not running.guard.lives():
         return None, "the server's guard was killed, and the server with it"
-    return (None, f"the server's process {lost[0].pid} ({lost[0].title}) died") if lost else None
+    return (None, f"the server's process {gone[0].pid} ({gone[0].title}) died") if gone else None
 
 
 def _told(running: Running) -> tuple[int | None, str]:

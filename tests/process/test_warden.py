@@ -67,7 +67,7 @@ def test_r02_what_a_dead_raylet_leaves_is_ended(tmp_path: Path) -> None:
             with pytest.raises(ClusterError, match="has died"):
                 warden.require_whole()
             eventually(lambda: not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE)
-        assert "has died" in str(warden.lost())
+        assert "has died" in str(warden.trouble())
     finally:
         warden.forget()
         footprint.kill([orphan])
