@@ -88,7 +88,7 @@ def workers_of(launched: Launched, conf: Config, level: Level, expected: Expecte
     able, _ = capacity.least(launched.places.capacities, {node.name for node in clients})
     tokens_per_s = requests_per_s * prompts.output_lengths(conf.workload).typical
     needed = staffing.needed(level.concurrency or 1, tokens_per_s, able.events_per_s if able else None)
-    return min(streams, max(len(clients), min(needed, launched.places.room)))
+    return min(streams, max(len(clients), min(needed, launched.places.workers_meant)))
 
 
 def shards_of(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:

@@ -53,7 +53,7 @@ class Places:
         return LOOPBACK if self.clients == (self.server,) else self.server.address
 
     @property
-    def room(self) -> int:
+    def workers_meant(self) -> int:
         """How many workers the client nodes are meant for."""
         return sum(max(1, node.cpus - node.beside) for node in self.clients)
 
@@ -133,11 +133,11 @@ def require_cpus(workers: int, places: Places) -> None:
 
 
 def _too_many(workers: int, places: Places) -> str | None:
-    room = sum(node.cpus for node in places.clients)
-    if workers <= room:
+    cpus = sum(node.cpus for node in places.clients)
+    if workers <= cpus:
         return None
     where = "the cluster" if places.clients == (places.driver,) else _listed(places.clients)
-    return f"cluster.workers={workers} needs {workers} CPUs, {where} has {room}; ask for at most {room}"
+    return f"cluster.workers={workers} needs {workers} CPUs, {where} has {cpus}; ask for at most {cpus}"
 
 
 def warnings(named: Sequence[str]) -> list[str]:

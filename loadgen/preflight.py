@@ -24,7 +24,7 @@ from server.preflight import GIB
 from server.variant import ServerSpec
 
 LOOK_S_MAX = 120.0  # an interpreter in a container tells its version within a minute
-ROOM = 2  # times what is estimated
+TIMES = 2  # what is estimated is wanted so often
 ROOM_BYTES_MIN = 64 * 2**20  # below, not even a small run's files are written
 COLOURS = {"ok": "green", "warn": "yellow", "refused": "red"}
 
@@ -85,39 +85,39 @@ def _look(
 
 def room_for(root: Path, volume: Volume) -> Row:
     """What is free where results go against twice what they will take: a guess, beside others who write there."""
-    free, wanted = shutil.disk_usage(root).free, max(ROOM * volume.size, ROOM_BYTES_MIN)
+    free, wanted = shutil.disk_usage(root).free, max(TIMES * volume.size, ROOM_BYTES_MIN)
     enough = free >= wanted
-    about = f"{volume.requests} requests, {volume.tokens} tokens: {room(volume.size)}" if volume.requests else "little"
+    about = f"{volume.requests} requests, {volume.tokens} tokens: {shown(volume.size)}" if volume.requests else "little"
     advice = (
         "make room, choose another folder with hydra.run.dir=... (hydra.sweep.dir=... under -m), or ask for less: "
         "levels, load.requests, load.window_s"
     )
     return {
         "check": "disk for results",
-        "found": f"{room(free)} free",
-        "needed": f"{room(wanted)} ({ROOM} times an estimate of {about})" if wanted > ROOM_BYTES_MIN else room(wanted),
+        "found": f"{shown(free)} free",
+        "needed": f"{shown(wanted)} ({TIMES} times an estimate of {about})" if wanted > ROOM_BYTES_MIN else shown(wanted),
         "state": "ok" if enough else "refused",
         "advice": "" if enough else advice,
         "exit": 0 if enough else StorageError.exit_code,
     }
 
 
-def room(size: float) -> str:
+def shown(size: float) -> str:
     """Bytes as text, fine enough to be held against twice as many."""
     return f"{size / GIB:.0f} GiB" if size >= 10 * GIB else f"{size / 2**20:.0f} MiB"
 
 
 def table(rows: Sequence[Row]) -> Table:
     """The rows as a person reads them."""
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     advised = any(row["advice"] for row in rows)
     for header in ("before the start", "found", "needed", "", *(["what to do"] if advised else [])):
-        shown.add_column(header, overflow="fold")
+        grid.add_column(header, overflow="fold")
     for row in rows:
         cells = [clean(row[name]) for name in ("check", "found", "needed")]
         more = [clean(row["advice"])] if advised else []
-        shown.add_row(*cells, Text(row["state"], style=COLOURS[row["state"]]), *more)
-    return shown
+        grid.add_row(*cells, Text(row["state"], style=COLOURS[row["state"]]), *more)
+    return grid
 
 
 def _sentence(row: Row) -> str:

@@ -62,10 +62,10 @@ def sized(prompts: Sequence[Prompt], tokens: Sequence[int], library: Sequence[st
         question = prompts[place]
         # The number comes first, or a prompt would begin like the one whose question is its first text.
         lead = f"{number + 1}. What other people asked:\n\n"
-        room = CHARS_A_TOKEN * wanted - len(lead) - len(AFTER_OTHERS) - len(question.text)
+        chars = CHARS_A_TOKEN * wanted - len(lead) - len(AFTER_OTHERS) - len(question.text)
         text = _cut(question.text, CHARS_A_TOKEN * wanted)
-        if room > 0:
-            text = lead + _passage(library, place + 1, room) + AFTER_OTHERS + question.text
+        if chars > 0:
+            text = lead + _passage(library, place + 1, chars) + AFTER_OTHERS + question.text
         one = replace(question, messages=_asked(text), tokens=wanted)
         made.append(numbered(one, again + 1) if again else one)
     return tuple(made)
@@ -94,8 +94,8 @@ def _passage(library: Sequence[str], start: int, chars: int) -> str:
 
 def prefixed(prompts: Sequence[Prompt], groups: int, tokens: int, library: Sequence[str]) -> tuple[Prompt, ...]:
     """The prompts dealt out to `groups`, each behind its group's own system prompt of about `tokens`."""
-    room = max(1, CHARS_A_TOKEN * tokens - len(AFTER_PREFIX))
-    leads = [_passage(library, group * len(library) // groups, room) + AFTER_PREFIX for group in range(groups)]
+    chars = max(1, CHARS_A_TOKEN * tokens - len(AFTER_PREFIX))
+    leads = [_passage(library, group * len(library) // groups, chars) + AFTER_PREFIX for group in range(groups)]
     return tuple(_behind(prompt, number % groups, leads, tokens) for number, prompt in enumerate(prompts))
 
 

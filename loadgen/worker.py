@@ -76,17 +76,17 @@ def _places(shard: Shard) -> int:
     """How many requests of the shard may be in flight at once; there is room for them then."""
     if shard.concurrency is not None:
         places = len(slots(shard.concurrency, shard.workers, shard.worker))
-        _make_room(places)
+        _allow_files(places)
         return places
     _, high = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (high, high))
     if high == resource.RLIM_INFINITY:
         return CONCURRENCY_MAX
-    room = int(DESCRIPTORS_USED_MAX * high) - descriptors() - DESCRIPTORS_SPARE
-    return max(1, min(room, CONCURRENCY_MAX))
+    spare = int(DESCRIPTORS_USED_MAX * high) - descriptors() - DESCRIPTORS_SPARE
+    return max(1, min(spare, CONCURRENCY_MAX))
 
 
-def _make_room(streams: int) -> None:
+def _allow_files(streams: int) -> None:
     """Raises the process's limit of open files where `streams` connections need it. ConfigError where it may not."""
     low, high = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = descriptors() + streams + DESCRIPTORS_SPARE

@@ -23,7 +23,7 @@ def test_the_node_with_gpus_serves_and_the_others_drive() -> None:
     """A node without CPUs is no client; the server listens where the others reach it."""
     found = placed(ALL, gpus=8)
     assert (found.server, found.clients, found.driver) == (GPUS, (HEAD, ONE, TWO), HEAD)
-    assert (found.host, found.room) == ("10.0.0.2", 5)
+    assert (found.host, found.workers_meant) == ("10.0.0.2", 5)
 
 
 def test_labels_come_before_gpus_and_names_before_labels() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loadgen.config import Config, Load
-from loadgen.preflight import ROOM_BYTES_MIN, in_flight, room, room_for, table
+from loadgen.preflight import ROOM_BYTES_MIN, in_flight, room_for, shown, table
 from loadgen.report import rendered
 from loadgen.volume import Volume
 from server.gpu import Device
@@ -179,10 +179,10 @@ def test_r05_results_need_twice_the_room_that_they_are_thought_to_take(tmp_path:
     assert room_for(tmp_path, Volume(1, 1, free // 3))["state"] == "ok"
     row = room_for(tmp_path, Volume(30_000, 15_000_000, free))
     assert (row["state"], row["exit"]) == ("refused", 5)
-    assert row["needed"] == f"{room(2 * free)} (2 times an estimate of 30000 requests, 15000000 tokens: {room(free)})"
+    assert row["needed"] == f"{shown(2 * free)} (2 times an estimate of 30000 requests, 15000000 tokens: {shown(free)})"
     assert "hydra.run.dir=" in row["advice"]
     assert "load.requests" in row["advice"]
-    assert room_for(tmp_path, Volume())["needed"] == room(ROOM_BYTES_MIN)
+    assert room_for(tmp_path, Volume())["needed"] == shown(ROOM_BYTES_MIN)
 
 
 def test_the_table_is_for_a_person() -> None:
