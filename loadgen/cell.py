@@ -94,7 +94,7 @@ def workers_of(launched: Launched, conf: Config, level: Level, expected: Expecte
 def shards_of(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
     """One shard a worker; never more workers than streams."""
     conf, launched = cell.conf, cell.launched
-    count, places = cell.workers, in_flight_max(conf, cell.level)
+    count, most = cell.workers, in_flight_max(conf, cell.level)
     plan = prompts.plan(conf.workload, found, conf.block, replay.resolved(conf.load, cell.level).requests)
     plan = dataclasses.replace(plan, arrivals=replay.arrivals(conf.load, cell.level, plan.seed))
     if launched.tells_verify_steps and conf.engine.api == "chat":
@@ -103,7 +103,7 @@ def shards_of(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
         worker.Shard(
             worker=number,
             workers=count,
-            concurrency=places,
+            concurrency=most,
             plan=plan,
             point_id=cell.identity["point_id"],
             base_urls=tuple(launched.endpoint["urls"]),

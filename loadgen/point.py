@@ -43,7 +43,7 @@ from loadgen.verdict import Verdict
 from loadgen.watch import Watch, cut_off, hang_after_s, observe
 from loadgen.window import Measured, Window
 
-RESUME_LATER = "go on with resume=true when there is room; its rows are in its folder's streams"
+GO_ON = "go on with resume=true when there is room; its rows are in its folder's streams"
 
 
 def measure(
@@ -95,7 +95,7 @@ def keep_what_is_left(watch: Watch, place: Path) -> None:
     """The last rows of workers that have not this disk; where it does not take them the Point is not whole."""
     for one in watch.returned.values():
         if "left" in one and (trouble := store.kept(place, one["worker"], one["left"])):
-            watch.failed = watch.failed or verdict.failed("storage", trouble, None, RESUME_LATER, StorageError.exit_code)
+            watch.failed = watch.failed or verdict.failed("storage", trouble, None, GO_ON, StorageError.exit_code)
 
 
 def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping[str, Any]], None]:
@@ -151,7 +151,7 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
 def _unkept(cell: Cell, point: dict[str, Any], judged: Verdict, error: StorageError) -> tuple[dict[str, Any], int]:
     """The Point FAILED, with its numbers and without tables: the disk did not take them."""
     if judged.exit_code != error.exit_code:
-        judged = verdict.failed("storage", str(error), None, RESUME_LATER, error.exit_code)
+        judged = verdict.failed("storage", str(error), None, GO_ON, error.exit_code)
     failed = {
         **point,
         "verdict": verdict.as_json(judged),

@@ -24,7 +24,7 @@ from server.preflight import GIB
 from server.variant import ServerSpec
 
 LOOK_S_MAX = 120.0  # an interpreter in a container tells its version within a minute
-TIMES = 2  # what is estimated is wanted so often
+ESTIMATE_TIMES = 2  # so much of what is estimated has to be free
 ROOM_BYTES_MIN = 64 * 2**20  # below, not even a small run's files are written
 COLOURS = {"ok": "green", "warn": "yellow", "refused": "red"}
 
@@ -54,10 +54,10 @@ def before_first(
 def in_flight(configs: Sequence[Config]) -> tuple[int | None, int | None]:
     """The most requests at once of all levels, and the most of one worker; None where nothing bounds them."""
     known = [
-        (places, -(-places // min(conf.cluster.workers or -(-places // staffing.STREAMS_MAX), places)))
+        (most, -(-most // min(conf.cluster.workers or -(-most // staffing.STREAMS_MAX), most)))
         for conf in configs
         for level in levels(conf.load)
-        if (places := in_flight_max(conf, level))
+        if (most := in_flight_max(conf, level))
     ]
     return (max(most for most, _ in known), max(share for _, share in known)) if known else (None, None)
 
@@ -85,9 +85,10 @@ def _look(
 
 def room_for(root: Path, volume: Volume) -> Row:
     """What is free where results go against twice what they will take: a guess, beside others who write there."""
-    free, wanted = shutil.disk_usage(root).free, max(TIMES * volume.size, ROOM_BYTES_MIN)
+    free, wanted = shutil.disk_usage(root).free, max(ESTIMATE_TIMES * volume.size, ROOM_BYTES_MIN)
     enough = free >= wanted
     about = f"{volume.requests} requests, {volume.tokens} tokens: {shown(volume.size)}" if volume.requests else "little"
+    estimated = f" ({ESTIMATE_TIMES} times an estimate of {about})"
     advice = (
         "make room, choose another folder with hydra.run.dir=... (hydra.sweep.dir=... under -m), or ask for less: "
         "levels, load.requests, load.window_s"
@@ -95,7 +96,7 @@ def room_for(root: Path, volume: Volume) -> Row:
     return {
         "check": "disk for results",
         "found": f"{shown(free)} free",
-        "needed": f"{shown(wanted)} ({TIMES} times an estimate of {about})" if wanted > ROOM_BYTES_MIN else shown(wanted),
+        "needed": shown(wanted) + (estimated if wanted > ROOM_BYTES_MIN else ""),
         "state": "ok" if enough else "refused",
         "advice": "" if enough else advice,
         "exit": 0 if enough else StorageError.exit_code,
@@ -109,15 +110,15 @@ def shown(size: float) -> str:
 
 def table(rows: Sequence[Row]) -> Table:
     """The rows as a person reads them."""
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     advised = any(row["advice"] for row in rows)
     for header in ("before the start", "found", "needed", "", *(["what to do"] if advised else [])):
-        grid.add_column(header, overflow="fold")
+        drawn.add_column(header, overflow="fold")
     for row in rows:
         cells = [clean(row[name]) for name in ("check", "found", "needed")]
         more = [clean(row["advice"])] if advised else []
-        grid.add_row(*cells, Text(row["state"], style=COLOURS[row["state"]]), *more)
-    return grid
+        drawn.add_row(*cells, Text(row["state"], style=COLOURS[row["state"]]), *more)
+    return drawn
 
 
 def _sentence(row: Row) -> str:

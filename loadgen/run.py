@@ -73,7 +73,7 @@ def _loop(shard: Shard, outbox: Outbox, tally: Tally, start_ns: int) -> Streams 
     """What decides when the shard's requests go out: its streams, or, where they come by a clock, its sender."""
     share = (shard.plan, outbox, shard.workers, shard.worker)
     if shard.plan.arrivals is not None:
-        return Sender(*share, places=shard.places, start_ns=start_ns)
+        return Sender(*share, in_flight_max=shard.in_flight_max, start_ns=start_ns)
     assert shard.concurrency is not None, "a load without arrivals is a number of streams"
     return Streams(*share, concurrency=shard.concurrency, tally=tally, stagger_s=shard.stagger_s, start_ns=start_ns)
 

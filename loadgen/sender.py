@@ -17,16 +17,18 @@ from loadgen.trace import Trace
 
 
 class Sender:
-    """The requests of one worker out of all `workers`; at most `places` of them in flight at once."""
+    """The requests of one worker out of all `workers`; at most `in_flight_max` of them at once."""
 
     first_round_ns: int | None = None  # a closed loop's news
 
-    def __init__(self, plan: Plan, outbox: Outbox, workers: int, worker: int, *, places: int, start_ns: int) -> None:
+    def __init__(
+        self, plan: Plan, outbox: Outbox, workers: int, worker: int, *, in_flight_max: int, start_ns: int
+    ) -> None:
         self._outbox, self._start_ns = outbox, start_ns
         self._workers, self._worker = workers, worker
         self._due = due(plan, workers, worker)
         self._next: Asked | None = None  # taken from the plan, not yet sent
-        self._places = deque([start_ns] * places)  # since when each has been free
+        self._places = deque([start_ns] * in_flight_max)  # since when each has been free
         self._freed = asyncio.Event()
         self._whole: asyncio.Task[None] | None = None
         self.exhausted = False

@@ -42,7 +42,7 @@ class Shard:
     api_key_env: str | None = None
     tls: Tls = VERIFIED
     keep_text: bool = False
-    places: int = 0  # how many requests of this worker may be in flight at once: the worker finds it out
+    in_flight_max: int = 0  # requests of this worker at once: the worker finds it out
 
 
 def poll_s(workers: int) -> float:

@@ -47,7 +47,7 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
     dumps.none_of_us()
     key = api_key(shard.api_key_env)
     addresses = [url(base_url, shard.api) for base_url in shard.base_urls]
-    shard = dataclasses.replace(shard, places=_places(shard))
+    shard = dataclasses.replace(shard, in_flight_max=_in_flight_max(shard))
     collecting = gc.get_threshold()
     gc.collect()
     gc.freeze()  # what is here now lives as long as the worker: no collection needs to look at it
@@ -72,12 +72,12 @@ async def drive(shard: Shard, tell: Tell, write: Write, clock: Callable[[], int]
         gc.unfreeze()
 
 
-def _places(shard: Shard) -> int:
-    """How many requests of the shard may be in flight at once; there is room for them then."""
+def _in_flight_max(shard: Shard) -> int:
+    """How many requests of the shard may be in flight at once; as many files may be open then."""
     if shard.concurrency is not None:
-        places = len(slots(shard.concurrency, shard.workers, shard.worker))
-        _allow_files(places)
-        return places
+        streams = len(slots(shard.concurrency, shard.workers, shard.worker))
+        _allow_files(streams)
+        return streams
     _, high = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (high, high))
     if high == resource.RLIM_INFINITY:
