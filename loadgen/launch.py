@@ -251,7 +251,7 @@ def collect(launched: Launched) -> None:
 def _fetch_log(launched: Launched) -> None:
     """What the server has written to its log since the last time, from a node that has not the driver's disk."""
     while part := launched.server.ask("log_part", launched.log_bytes, wait_s_max=ACTOR_S_MAX):
-        store.append_bytes(launched.log, part)
+        store.write_at(launched.log, launched.log_bytes, part)
         launched.log_bytes += len(part)
 
 

@@ -155,12 +155,13 @@ def marked(folder: Path) -> Iterator[Path]:
 def keep(folder: Path, worker: int, parcel: Parcel) -> None:
     """A parcel goes where the worker's RowWriter would have written; twice is once. Raises StorageError."""
     path = stream_path(folder, worker)
-    _write_at(path, parcel.offset, parcel.rows)
+    write_at(path, parcel.offset, parcel.rows)
     if parcel.texts:
-        _write_at(path.with_suffix(".jsonl"), parcel.texts_offset, parcel.texts)
+        write_at(path.with_suffix(".jsonl"), parcel.texts_offset, parcel.texts)
 
 
-def _write_at(path: Path, offset: int, data: bytes) -> None:
+def write_at(path: Path, offset: int, data: bytes) -> None:
+    """Write from byte `offset` of a file on, which may be new; twice is once. Raises StorageError."""
     with _opened(path, os.O_WRONLY) as descriptor:
         os.lseek(descriptor, offset, os.SEEK_SET)
         _write_all(descriptor, data)

@@ -1,11 +1,15 @@
-"""launch.json holds what a comparison needs and no secret, wherever one was given."""
+"""launch.json holds what a comparison needs and no secret, wherever one was given; the log beside it is whole."""
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from loadgen import launch, stack
 from loadgen.config import Config, Engine, Model, Variant
+from loadgen.errors import StorageError
 from loadgen.launched import Launched
 from loadgen.nodes import Node, Places
 from server.spec import ServerSpec
@@ -46,3 +50,25 @@ def test_no_secret_reaches_launch_json() -> None:
     assert content["config"]["engine"]["api_key_env"] == "MY_KEY"
     assert content["must_match"] == stack.must_match(stack.ingredients(content))
     assert content["must_match"]["of"]["engine.args"] == {"page_size": 1}
+
+
+class Apart:
+    """In place of the actor of a server on another disk: its log, seven bytes at a time."""
+
+    def ask(self, method: str, start: int, **_: Any) -> bytes:
+        return b"one line\nanother\n"[start : start + 7]
+
+
+def test_r05_a_log_of_which_the_disk_took_a_part_is_fetched_once(tmp_path: Path) -> None:
+    """What is fetched again after room was made lies where the part lay, not behind it."""
+    spec = ServerSpec(engine="sglang", variant="baseline")
+    launched = Launched("baseline-1", "1", spec, 0, Apart(), {}, tmp_path, PLACES, "")  # type: ignore[arg-type]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        with pytest.raises(StorageError, match="File too large"):
+            launch._fetch_log(launched)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    launch._fetch_log(launched)
+    assert launched.log.read_bytes() == b"one line\nanother\n"
