@@ -127,9 +127,7 @@ def measure(
     left = [part.ladder for part in grid.ahead.parts]
     estimate_s = forecast.together_s(left)
     took_s: dict[str, float] = {}
-    grid.servers.before_first = preflight.before_first(
-        configs, specs, estimate_s, root, volume.together(configs, left)
-    )
+    grid.servers.before_first = preflight.before_first(configs, specs, estimate_s, root, volume.together(configs, left))
     with Progress(runs[0].config.output.quiet) as progress:
         search = searching.Search(runs, root, order, progress)
         if len({places.server, *places.clients}) > 1:

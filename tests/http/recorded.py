@@ -15,9 +15,7 @@ REFUSED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
 
 
 @contextlib.contextmanager
-def answering(
-    *pieces: bytes, pause_s: float = 0.0, asked: list[bytes] | None = None, port: int = 0
-) -> Iterator[int]:
+def answering(*pieces: bytes, pause_s: float = 0.0, asked: list[bytes] | None = None, port: int = 0) -> Iterator[int]:
     """The port of a server that answers with these pieces, and writes down what it is asked; 0: any free port."""
     over = threading.Event()
 

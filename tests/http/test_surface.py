@@ -12,6 +12,7 @@ from loadgen.surface import client_is_open, dashboard_is_open, host_of, loopback
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
+
 @contextlib.contextmanager
 def nobody() -> Iterator[int]:
     """A port on which nobody listens."""
