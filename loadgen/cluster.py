@@ -154,6 +154,7 @@ def end_held(name: str) -> None:
 
 def nodes() -> list[Node]:
     """The living nodes of the cluster."""
+    warden.require_whole()  # without its GCS Ray would look for ever
     return [
         Node(
             id=node["NodeID"],

@@ -89,8 +89,12 @@ class Host:
 
     def processes(self, title: str) -> list[psutil.Process]:
         """What runs on this host under a title that begins so."""
-        found = psutil.Process(self.pid).children(recursive=True)
-        return [one for one in found if " ".join(one.cmdline()).startswith(title)]
+        found = []
+        for one in psutil.Process(self.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it ended meanwhile
+                if " ".join(one.cmdline()).startswith(title):
+                    found.append(one)
+        return found
 
     def run(self, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a command on this host to its end; its error is the test's."""
