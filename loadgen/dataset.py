@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from loadgen.columns import table
 from loadgen.errors import StorageError
-from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column
+from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column, Outcome
 
 POINT = "point.json"  # the commit mark, written last
 REQUESTS_FILE = "requests.parquet"
@@ -26,6 +26,16 @@ HEALTH_FILE = "health.parquet"
 ROW_STREAMS, TEXT_STREAMS = "_*.arrows", "_*.jsonl"  # of workers, until their Point is whole
 ROWS_AT_ONCE = 10_000  # of 512 events each: 100 MB
 BATCHES_AT_ONCE = 32  # of a stream; a batch alone takes 70 kB beside its rows
+
+# How a request ends whose server dies under it; a connection refused afterwards stays `connect`.
+ENDED_BY_DEATH = {
+    Outcome.CONNECTION_LOST,
+    Outcome.TRUNCATED,
+    Outcome.CUT,
+    Outcome.TIMEOUT_FIRST_TOKEN,
+    Outcome.TIMEOUT_STALL,
+}
+DEATH_NOTICED_NS_MAX = 3_000_000_000  # the driver looks once a second and hears of it through two processes
 
 
 @contextmanager
@@ -86,6 +96,14 @@ def _in_order(lists: pa.ChunkedArray, order: np.ndarray) -> pa.Array:
 def streams(root: Path) -> list[Path]:
     """What workers have written at and below `root` and no whole Point has taken over yet."""
     return [*root.rglob(ROW_STREAMS), *root.rglob(TEXT_STREAMS)]
+
+
+def mark_server_gone(requests: pa.Table, noticed_ns: int) -> pa.Table:
+    """The rows with outcome `server_gone` where the server's death ended a request; it was noticed at `noticed_ns`."""
+    by_death = pa.array([outcome in ENDED_BY_DEATH for outcome in requests["outcome"].to_pylist()], pa.bool_())
+    late = pc.greater_equal(requests["done_ns"], noticed_ns - DEATH_NOTICED_NS_MAX).fill_null(True)
+    gone = pc.if_else(pc.and_(by_death, late), Outcome.SERVER_GONE.value, requests["outcome"])
+    return requests.set_column(requests.schema.get_field_index("outcome"), "outcome", gone)
 
 
 def text_lines(folder: Path) -> Iterator[bytes]:

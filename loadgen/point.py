@@ -14,6 +14,7 @@ from loadgen import (
     capacity,
     chaos,
     clocks,
+    dataset,
     launch,
     prompts,
     proven,
@@ -132,7 +133,7 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
     inside = (span.start_ns, span.end_ns) if span else None if cell.counted else (0, 0)
     rows = store.requests_table(cell.folder, inside)
     if watch.died_ns is not None:
-        rows = store.mark_server_gone(rows, watch.died_ns)
+        rows = dataset.mark_server_gone(rows, watch.died_ns)
     health = [{**cell.identity, **row} for row in watch.health]
     try:
         with contextlib.suppress(StorageError):  # kept in memory, and written with the next ones or told at the end

@@ -61,8 +61,8 @@ def _token(address: str) -> str:
     if given:
         return f"{wants}, and the one given here is another: set RAY_AUTH_TOKEN to the token of the cluster's head"
     return (
-        f"{wants}: set RAY_AUTH_MODE=token, with its head's ~/.ray/auth_token in the same place here, or name the token "
-        "by RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
+        f"{wants}: set RAY_AUTH_MODE=token, with its head's ~/.ray/auth_token in the same place here, or name the "
+        "token by RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
     )
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
 
 from loadgen.columns import columns, fitted, table
@@ -30,7 +29,7 @@ from loadgen.dataset import (
     text_lines,
 )
 from loadgen.errors import StorageError
-from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column, Outcome
+from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column
 from loadgen.rowstream import Parcel, batches, opening, to_json, without_texts
 from loadgen.series import in_window
 
@@ -39,15 +38,6 @@ TEXTS = "text.jsonl"  # answers, kept only when asked
 CONTENTS = (REQUESTS_FILE, HEALTH_FILE, TEXTS)  # of a Point: they count only with its point.json
 RESERVE = ".reserve"  # room for the last words of a command whose disk is full
 STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of an Arrow IPC stream
-# How a request ends whose server dies under it; a connection refused afterwards stays `connect`.
-ENDED_BY_DEATH = {
-    Outcome.CONNECTION_LOST,
-    Outcome.TRUNCATED,
-    Outcome.CUT,
-    Outcome.TIMEOUT_FIRST_TOKEN,
-    Outcome.TIMEOUT_STALL,
-}
-DEATH_NOTICED_NS_MAX = 3_000_000_000  # the driver looks once a second and hears of it through two processes
 FOLDER_TRIES_MAX = 1000  # runs begun in the same second; more means that something else is wrong
 FOLDER_NAME_CHARS_MAX = 100  # file systems stop at 255 bytes
 
@@ -190,14 +180,6 @@ def requests_table(folder: Path, window_ns: tuple[int, int] | None) -> pa.Table:
     needed = columns(rows.select(["sent_ns", "planned_ns", "outcome"]))
     inside = np.full(len(rows), True) if window_ns is None else in_window(needed, *window_ns)
     return fitted(rows.append_column("in_window", pa.array(inside, pa.bool_())), REQUESTS)
-
-
-def mark_server_gone(requests: pa.Table, noticed_ns: int) -> pa.Table:
-    """The rows with outcome `server_gone` where the server's death ended a request; it was noticed at `noticed_ns`."""
-    by_death = pa.array([outcome in ENDED_BY_DEATH for outcome in requests["outcome"].to_pylist()], pa.bool_())
-    late = pa.compute.greater_equal(requests["done_ns"], noticed_ns - DEATH_NOTICED_NS_MAX).fill_null(True)
-    gone = pa.compute.if_else(pa.compute.and_(by_death, late), Outcome.SERVER_GONE.value, requests["outcome"])
-    return requests.set_column(requests.schema.get_field_index("outcome"), "outcome", gone)
 
 
 def commit_point(

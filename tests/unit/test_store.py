@@ -304,9 +304,9 @@ def test_requests_that_the_servers_death_ended_are_marked() -> None:
         row(4, outcome="cut", done_ns=None),
         failure(5, 10_000, "connect"),
     ]
-    marked = store.mark_server_gone(fitted(table(rows, ROWS), REQUESTS), 10 * second)
-    gone = ["ok", "connection_lost", "server_gone", "server_gone", "server_gone", "connect"]
-    assert marked["outcome"].to_pylist() == gone
+    marked = dataset.mark_server_gone(fitted(table(rows, ROWS), REQUESTS), 10 * second)
+    expected = ["ok", "connection_lost", "server_gone", "server_gone", "server_gone", "connect"]
+    assert marked["outcome"].to_pylist() == expected
 
 
 def test_r05_a_full_disk_is_a_storage_error_and_earlier_points_stay(tmp_path: Path) -> None:
