@@ -7,7 +7,10 @@ from dataclasses import dataclass
 KINDS: dict[str, tuple[dict[str, float], str]] = {
     "die_at_start": ({"status": 1}, "exit with this status before being ready"),
     "die_after": ({"s": 5, "request": 0}, "SIGKILL itself this long after being ready, or after this request came"),
-    "kill_scheduler": ({"s": 5}, "the scheduler child dies this long after being ready; the front end lives on"),
+    "kill_scheduler": (
+        {"s": 5, "request": 0},
+        "the scheduler child dies, counted as die_after; the front end lives on",
+    ),
     "hang": ({"s": 0, "request": 0}, "from then on, counted as die_after, accept connections and never answer again"),
     "never_ready": ({}, "load for ever and never open the port"),
     "slow_start": ({"s": 5}, "take this much longer to start"),

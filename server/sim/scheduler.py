@@ -89,6 +89,7 @@ class Scheduler:
         self.unread = b""
         self.outbox: deque[bytes] = deque()
         self.started_ns = now()
+        self.doomed_ns = self._doom()
 
     def serve(self) -> None:
         """Alternate between messages and steps until the front end is gone."""
@@ -140,6 +141,7 @@ class Scheduler:
     def _act(self, verb: str, *rest: Any) -> None:
         if verb == "add":
             self.engine.add(Generation(*rest))
+            self.doomed_ns = self.doomed_ns or self._doom(rest[0] + 1)
         elif verb == "abort":
             self.engine.abort(rest[0])
         elif verb == "flush":
@@ -242,10 +244,16 @@ class Scheduler:
         self.spec_recent = [0, 0]
         return f"accept len: {tokens / steps:.2f}, accept rate: {rate:.2f}, "
 
+    def _doom(self, came: int = 0) -> int | None:
+        """When it dies by its fault, once the request from which that is counted came (0: its start)."""
+        if "kill_scheduler" not in self.settings.faults:
+            return None
+        after_s, request = self.settings.faults["kill_scheduler"].numbers
+        return now() + round(after_s * 1e9) if request == came else None
+
     def _mind_faults(self) -> None:
         faults, alive_s = self.settings.faults, (now() - self.started_ns) / 1e9
-        dies_s = seconds(faults, "kill_scheduler")
-        if dies_s is not None and alive_s >= dies_s:
+        if self.doomed_ns is not None and now() >= self.doomed_ns:
             os.kill(os.getpid(), 9)
         if "stall" in faults and self.engine.due_ns is not None:
             stall_s, every_s = faults["stall"].numbers

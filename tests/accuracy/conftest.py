@@ -13,6 +13,10 @@ import pytest
 from bench import wait_for
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "cli"))
+
+from neighbour import of_the_server
+
 Truthd = Callable[..., str]
 
 
@@ -45,14 +49,9 @@ def truthd(truthd_binary: Path) -> Iterator[Truthd]:
         process.wait(10)
 
 
-# What a busy neighbour of the test machine can cause; nothing else may make a Point of these tests INVALID.
-CLIENT_RULES = {"loop_lag_p99", "loop_lag_max", "refill_p99", "refill_p90", "worker_cpu_p95", "gc_pause_max"}
-
-
 def server_reasons(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The reasons against Points that a busy test machine does not explain."""
-    reasons = [reason for point in points for reason in point["verdict"]["reasons"]]
-    return [reason for reason in reasons if reason["rule"] not in CLIENT_RULES]
+    return [dict(reason) for point in points for reason in of_the_server(point["verdict"]["reasons"])]
 
 
 def measured(folder: Path, *overrides: str, limit_s: float) -> tuple[int, list[dict[str, Any]], str]:

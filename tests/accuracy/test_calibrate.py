@@ -9,16 +9,27 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import CLIENT_RULES, measured
+from conftest import measured
+from neighbour import of_the_server
+from witness import Witnesses, watching
 
 from loadgen import capacity
 
 pytestmark = pytest.mark.slow
 CALIBRATION_S_MAX = 90.0
+CALIBRATIONS_MAX = 3  # one that finds nothing says that the machine is too busy, and to calibrate again
 TIMES = 10
 DISTURBED_SHARE = 0.01  # others had the worker's core for so much of the time: a p99 shows it
+
+
+@pytest.fixture(autouse=True)
+def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where figures of this test are kept: none of another test's judges its Points, nor its own those of others."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
 
 
 class Stolen:
@@ -48,39 +59,60 @@ class Stolen:
         return (last[1] - first[1]) / (last[2] - first[2])
 
 
-def others_share(point_file: Path, stolen: Stolen) -> float:
+def others_share(point_file: Path, stolen: Stolen, witnesses: Witnesses) -> float:
     """The share of a Point's time in which others had a worker's core: processes of this machine, other machines."""
     health = pq.read_table(point_file.parent / "health.parquet")
     seen_s = [moment.timestamp() for moment in health["utc"].to_pylist()]
-    return float(health["waited_share"].to_numpy().mean()) + stolen.share(min(seen_s), max(seen_s))
+    begun_s, ended_s = min(seen_s), max(seen_s)
+    paused = witnesses.paused_s(begun_s, ended_s) / (ended_s - begun_s)
+    waited = float(health["waited_share"].to_numpy().mean())
+    return max(waited + stolen.share(begun_s, ended_s), paused)
 
 
 def explained(point: dict[str, Any], others: float) -> bool:
     """Whether a Point is VALID, or INVALID only for what a busy neighbour does to a client."""
-    rules = {reason["rule"] for reason in point["verdict"]["reasons"]}
-    return not rules or (rules <= CLIENT_RULES and others > DISTURBED_SHARE)
+    reasons = point["verdict"]["reasons"]
+    return not reasons or (not of_the_server(reasons) and others > DISTURBED_SHARE)
 
 
-def test_calibrate_and_use_it(not_calibrated: Path, tmp_path: Path) -> None:
-    """Within 90 s there is a figure, and a run's verdict names its share of it."""
-    began = time.monotonic()
+def calibrated() -> str:
+    """What the command prints that finds a figure within its time, on a machine that lets it."""
     command = [sys.executable, "-m", "loadgen.calibrate"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * CALIBRATION_S_MAX, env=os.environ)
-    took_s = time.monotonic() - began
-    print(done.stdout, f"took {took_s:.0f} s")
-    assert done.returncode == 0, done.stderr
-    assert took_s <= CALIBRATION_S_MAX
-    assert "events/s a worker" in done.stdout
+    for _ in range(CALIBRATIONS_MAX):
+        began = time.monotonic()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * CALIBRATION_S_MAX, env=os.environ)
+        took_s = time.monotonic() - began
+        print(done.stdout, f"took {took_s:.0f} s")
+        assert done.returncode in (0, 6), done.stderr
+        if done.returncode == 0 and took_s <= CALIBRATION_S_MAX:
+            return done.stdout
+    raise AssertionError(f"no figure within {CALIBRATION_S_MAX:g} s, {CALIBRATIONS_MAX} times")
+
+
+def events_by_second(folder: Path, window: dict[str, float]) -> np.ndarray:
+    """How many events came in each whole second of a Point's window."""
+    (rows,) = folder.glob("outputs/**/requests.parquet")
+    came_s = pq.read_table(rows)["chunk_ns"].combine_chunks().flatten().to_numpy() / 1e9
+    edges = np.arange(window["start_s"], window["end_s"] + 1e-9)
+    return np.histogram(came_s, edges)[0]
+
+
+def test_calibrate_and_use_it(remembered: Path, tmp_path: Path) -> None:
+    """Within 90 s there is a figure, and a run's verdict names its share of it."""
+    assert "events/s a worker" in calibrated()
     kept = json.loads(capacity.path().read_text())
-    assert not_calibrated in capacity.path().parents
+    assert remembered in capacity.path().parents
     assert kept["events_per_s"] > 0
     asked = ["+variant=baseline", "engine=sim", "engine.sim_speed=20", "load.concurrency=8", "workload.max_tokens=128"]
     code, (point,), said = measured(tmp_path, *asked, limit_s=120)
     assert code in (0, 6), said
     findings = point["verdict"]["margins"] + point["verdict"]["reasons"]
     (share,) = [finding for finding in findings if finding["rule"] == "capacity_share"]
-    print(share)
-    assert 0 < share["measured"] < 1.5
+    seconds = events_by_second(tmp_path, point["window"])
+    print(share, seconds)
+    # Of whatever figure this machine got: the share is that of its busy seconds, of which the last may be a longer one.
+    assert 0.8 * seconds.min() <= share["measured"] * kept["events_per_s"] <= 1.2 * seconds.max()
+    assert seconds.sum() > 0
     assert kept["calibrated_at"][:10] in share["note"]
 
 
@@ -89,12 +121,12 @@ def test_a_clean_run_is_valid_ten_times_in_a_row(tmp_path: Path) -> None:
     runs = f"tags.run={','.join(map(str, range(TIMES)))}"
     # Requests of more than a second: a pause of the server herds few of their streams.
     asked = ["-m", runs, "+variant=baseline", "engine=sim", "load.concurrency=16"]
-    with Stolen() as stolen:
+    with Stolen() as stolen, watching() as witnesses:
         code, points, said = measured(tmp_path, *asked, limit_s=300)
+        files = sorted(tmp_path.glob("outputs/**/point.json"))
+        shares = [others_share(file, stolen, witnesses) for file in files]
     assert code in (0, 6), said
     assert len(points) == TIMES
-    files = sorted(tmp_path.glob("outputs/**/point.json"))
-    shares = [others_share(file, stolen) for file in files]
     for point, others in zip(points, shares, strict=True):
         shown = {one["rule"]: one["measured"] for one in point["verdict"]["margins"] + point["verdict"]["reasons"]}
         names = (

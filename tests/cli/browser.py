@@ -94,9 +94,7 @@ async def browsing(profile: Path) -> AsyncIterator[Tab]:
     try:
         port = await _port(profile / "DevToolsActivePort")
         async with aiohttp.ClientSession() as session:
-            async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
-                (page,) = [one for one in await answer.json() if one["type"] == "page"]
-            async with session.ws_connect(page["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+            async with session.ws_connect(await _page(session, port), max_msg_size=0) as socket:
                 tab = Tab(socket)
                 for domain in ("Page", "Runtime", "Network", "Log"):
                     await tab.ask(f"{domain}.enable")
@@ -108,6 +106,17 @@ async def browsing(profile: Path) -> AsyncIterator[Tab]:
         except TimeoutError:
             process.kill()
             await process.wait()
+
+
+async def _page(session: aiohttp.ClientSession, port: int) -> str:
+    """The address of its one page, which may come later than its port."""
+    async with asyncio.timeout(START_S_MAX):
+        while True:
+            async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
+                pages = [one for one in await answer.json() if one["type"] == "page"]
+            if pages:
+                return str(pages[0]["webSocketDebuggerUrl"])
+            await asyncio.sleep(0.05)
 
 
 async def _port(path: Path) -> int:

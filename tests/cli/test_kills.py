@@ -16,8 +16,8 @@ from loadgen.store import LEDGER
 GONE_S_MAX = 10.0  # from kill -9 of the driver to the end of its server
 START_S_MAX = 60.0
 DYING = (sys.executable, str(Path(__file__).parent / "dying.py"))
-REQUESTS = 12
-# A request takes a tenth of a second: every phase is there to be seen.
+REQUESTS = 20
+# A request takes a tenth of a second: every phase is there to be seen, also by who looks a second late.
 ASKED = ("+variant=baseline", "engine=sim", "engine.sim_speed=20", "workload.max_tokens=256")
 ASKED += ("load.concurrency=[1,2,3]", f"load.requests={REQUESTS}")
 

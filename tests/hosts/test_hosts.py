@@ -115,7 +115,8 @@ def test_who_does_what_and_what_travels(cli: Callable[..., Ended]) -> None:
     assert len((ended.folder / "c8" / "text.jsonl").read_text().splitlines()) >= point["summary"]["requests"]
     assert "Decode batch" in (ended.folder / "server.log").read_text()
     one, several = point_of(here.folder, 8)["summary"], point["summary"]
-    assert several["output_tokens_per_s"] == pytest.approx(one["output_tokens_per_s"], rel=0.05)
+    # Of windows of eight seconds at two times: a machine that stops for half a second takes 6 % of one.
+    assert several["output_tokens_per_s"] == pytest.approx(one["output_tokens_per_s"], rel=0.1)
     assert several["tpot_ms"]["p50"] == pytest.approx(one["tpot_ms"]["p50"], rel=0.05)
     assert several["ttft_ms"]["p50"] == pytest.approx(one["ttft_ms"]["p50"], abs=5)
     assert not list(ended.folder.rglob(".mark-*"))

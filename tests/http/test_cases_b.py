@@ -99,6 +99,7 @@ async def test_b10_late_bookkeeping() -> None:
     (wired,) = (await asked(Answer(steps))).rows
     assert near(ms(wired, "last_token_ns"), 200)
     assert near(ms(wired, "done_ns"), 900)
+    assert wired["last_token_ns"] < wired["done_ns"]
 
 
 def test_b11_answers_of_one_token() -> None:

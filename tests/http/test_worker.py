@@ -270,7 +270,7 @@ async def test_a_beat_says_how_things_stand(monkeypatch: pytest.MonkeyPatch) -> 
     health = [row for beat in board.beats for row in beat.get("health", [])]
     assert len(health) >= 2
     assert all(list(row) == names(HEALTH) for row in health)
-    assert len(health[0]["loop_lag_ms"]) > 20
+    assert sum(len(row["loop_lag_ms"]) for row in health) > 20
     assert all(row["rss_bytes"] > 0 and row["descriptors"] > 0 and row["cpu_share"] >= 0 for row in health)
     assert health[0]["variant"] == "baseline"
 
@@ -345,16 +345,21 @@ async def test_a_board_that_is_gone_stops_the_worker(silent: bool, monkeypatch: 
 async def test_a_slow_board_delays_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the board thinks, for longer than the time between two beats, streams go on."""
     monkeypatch.setattr(loadgen.run, "BEAT_S", 0.25)
+    meanwhile: list[int] = []
 
     async def slow(beat: dict[str, Any]) -> dict[str, Any]:
+        before = len(server.requests)
         await asyncio.sleep(0.4)
-        return {"go": beat["t_ns"] < 0.5 * NS}
+        if go := beat["t_ns"] < 0.8 * NS:  # behind a stop nothing is sent
+            meanwhile.append(len(server.requests) - before)
+        return {"go": go}
 
     async with scripted(well(10, 20)) as server:
         board = await Board(slow).drive(shard(server.url))
     check(board)
-    eighths = {row["sent_ns"] // (NS // 8) for row in board.rows}
-    assert eighths >= set(range(6))
+    # Some eighty of four streams on an idle machine; streams that wait for the board send one each.
+    assert meanwhile
+    assert min(meanwhile) > 2 * 4
 
 
 async def test_a_worker_that_is_behind_with_its_rows_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:

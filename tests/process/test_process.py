@@ -35,7 +35,7 @@ def test_r13_r19_no_process_of_a_server_has_a_secret(
 def test_no_token_is_not_ready(spec: Specs, started: Start) -> None:
     """A 200 without a generated token proves nothing."""
     with pytest.raises(StartError, match="without a token"):
-        prove(started(spec(tokens=0)), limit_s=2)
+        prove(started(spec(tokens=0)), limit_s=4)
 
 
 def test_r09_a_wrong_seed_is_another_server(spec: Specs, started: Start) -> None:

@@ -258,9 +258,10 @@ def test_slow_start_takes_its_time(start: Callable[..., Simulator]) -> None:
 
 def test_die_after_kills_the_launcher(start: Callable[..., Simulator]) -> None:
     """It ends by SIGKILL of its own, as SGLang does when a child has failed."""
-    one = start("--sim-fault die_after:0.1").ready()
+    one = start("--sim-fault die_after:0.1")  # and not ready(): who looks late finds it dead
     assert one.process.wait(WAIT_S_MAX) == -signal.SIGKILL
-    assert "SIGQUIT received." in one.text()
+    log = one.text()
+    assert log.index(READY) < log.index("SIGQUIT received.")
 
 
 def test_a_fault_can_wait_for_a_request(start: Callable[..., Simulator]) -> None:
@@ -272,11 +273,15 @@ def test_a_fault_can_wait_for_a_request(start: Callable[..., Simulator]) -> None
     assert one.process.wait(WAIT_S_MAX) == -signal.SIGKILL
 
 
-def test_kill_scheduler_leaves_the_front_end(start: Callable[..., Simulator]) -> None:
-    """The scheduler dies by itself and the launcher lives on."""
-    one = start("--sim-fault kill_scheduler:0.1").ready()
-    scheduler = one.children[0]
-    wait_for(lambda: not alive(scheduler))
+@pytest.mark.parametrize("counted", ["kill_scheduler:1", "kill_scheduler:0:1"])
+def test_kill_scheduler_leaves_the_front_end(start: Callable[..., Simulator], counted: str) -> None:
+    """The scheduler dies by itself, a time after its start or at a request, and the launcher lives on."""
+    one = start(f"--sim-speed 100 --sim-fault {counted}").ready()
+    if counted.endswith(":0:1"):
+        with pytest.raises(TimeoutError):
+            chat(one.port, 1, wait_s=0.5)
+    wait_for(lambda: ask(one.port, "GET", "/health")[0] == 503)
+    assert [psutil.Process(pid).cmdline()[0] for pid in one.children if alive(pid)] == ["sglang::detokenizer"]
     assert ask(one.port, "GET", "/v1/models")[0] == 200
 
 

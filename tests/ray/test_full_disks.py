@@ -19,12 +19,12 @@ from loadgen.store import LEDGER, RESERVE
 pytestmark = pytest.mark.usefixtures("one_ray")
 
 ASKED = ("+variant=baseline", "engine=sim", "engine.sim_speed=8", "workload.max_tokens=48", "output.quiet=true")
-FIRST, SECOND = 6, 50
+FIRST, SECOND = 6, 80
 TWO = (
     *ASKED,
     "load.concurrency=[1,2]",
     f"load.requests=[{FIRST},{SECOND}]",
-)  # a moment, then some two seconds: rows are written once a second
+)  # a moment, then some three seconds: rows are written once a second
 DISK = "96m"
 BLOCK = 4096  # bytes
 EVENT_S_MAX = 60.0

@@ -8,13 +8,14 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from neighbour import CLIENT_RULES, of_the_server
 from running import TINY, Ended
 
 from loadgen.dataset import read_dataset
 
 FAST = ("+variant=baseline", "engine=sim", "engine.sim_speed=30", "workload.max_tokens=64")
-# Of the client; whether it was quick enough is the machine's business.
-CLIENT = {"loop_lag_p99", "loop_lag_max", "lateness_p99", "worker_cpu_p95", "gc_pause_max", "rate_held"}
+# Of the client; whether it was quick enough, and began in time, is the machine's business.
+CLIENT = {*CLIENT_RULES, "lateness_p99", "rate_held", "start_skew"}
 QUICK = ("engine=sim", "engine.sim_speed=20", "load.concurrency=3", "load.requests=24", "output.text=true")
 NOTHING_ANSWERS_S_MAX = 15.0
 
@@ -23,10 +24,9 @@ def reasons(point: dict) -> set[str]:
     return {reason["rule"] for reason in point["verdict"]["reasons"]}
 
 
-def excused(point: dict) -> set[str]:
-    """A silence that is no longer than the client's own pauses says nothing of the server."""
-    measured = {reason["rule"]: reason["measured"] for reason in point["verdict"]["reasons"]}
-    return {"silence"} if measured.get("silence", 0) <= measured.get("loop_lag_max", 0) / 1000 else set()
+def of_others(point: dict) -> set[str]:
+    """What is neither of the client nor a pause of its own."""
+    return {reason["rule"] for reason in of_the_server(point["verdict"]["reasons"])} - CLIENT
 
 
 @pytest.mark.slow
@@ -44,7 +44,7 @@ def test_two_rates_of_one_server(cli: Callable[..., Ended]) -> None:
     assert well["launch_id"] == over["launch_id"]
     # To the nanosecond, which is what it is made of: the difference of two decimals is not always the whole one.
     assert round(well["window"]["end_s"] - well["window"]["start_s"], 9) == 2
-    assert reasons(well) - excused(well) <= CLIENT
+    assert of_others(well) == set()
     assert well["summary"]["ttft_planned_ms"]["p50"] >= well["summary"]["ttft_ms"]["p50"] > 0
     rows = pq.read_table(ended.results / "r10" / "requests.parquet")
     assert set(rows["rate"].to_pylist()) == {10}
@@ -67,7 +67,7 @@ def test_a_trace_is_replayed_whole(cli: Callable[..., Ended], tmp_path: Path) ->
     ended = cli(*FAST, *load)
     assert ended.code in (0, 6), ended.err
     (point,) = ended.points()
-    assert reasons(point) <= CLIENT
+    assert of_others(point) == set()
     assert (point["load"]["arrival"], point["load"]["requests"], point["load"]["rate"]) == ("trace", 12, 10)
     rows = pq.read_table(ended.results / "trace" / "requests.parquet").sort_by("seq")
     assert rows["planned_ns"].to_pylist() == [100_000_000 * i for i in range(12)]

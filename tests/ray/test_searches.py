@@ -36,16 +36,19 @@ def measured(ended: Ended) -> dict[int, dict]:
 
 @pytest.mark.slow
 def test_the_largest_concurrency_that_keeps_a_time_per_token(cli: Callable[..., Ended]) -> None:
-    """By the profile kept at 2 streams (2.5 ms) and not at 8 (4 ms and the prefills in between); noise only adds."""
-    asked = ("+variant=baseline", *SIM, "engine.sim_speed=5", "load.search=slo", "load.concurrency=[2,16]")
-    ended = finished(cli, *asked, "slo.tpot_p99_ms=4.25")
+    """By the profile kept at 2 streams (5 ms) and not at 8 (8 ms and the prefills in between); noise only adds.
+
+    At 2 streams a pause of the server has to take 160 ms to make one of 32 requests late; the client's own are INVALID.
+    """
+    asked = ("+variant=baseline", *SIM, "engine.sim_speed=2.5", "load.search=slo", "load.concurrency=[2,16]")
+    ended = finished(cli, *asked, "slo.tpot_p99_ms=8.5")
     assert len({point["launch_id"] for point in ended.points() if point["verdict"]["status"] == "VALID"}) >= 1
-    assert "SLO time per token p99 <= 4.25 ms · search slo to a factor of 1.1, at most 16 levels a run" in ended.err
+    assert "SLO time per token p99 <= 8.5 ms · search slo to a factor of 1.1, at most 16 levels a run" in ended.err
     told = measured(ended)
     for numbers in told.values():
         slo = numbers["slo"]["tpot_p99_ms"]
         assert (slo["limit_ms"], slo["requests"], numbers["slo"]["met"]) == (
-            4.25,
+            8.5,
             32,
             None if slo["over"] < 3 else False,
         )
@@ -57,10 +60,10 @@ def test_the_largest_concurrency_that_keeps_a_time_per_token(cli: Callable[..., 
         assert 2 <= max(kept) < min(missed) <= 8
         assert min(missed) <= 1.1 * max(kept) or min(missed) == max(kept) + 1
         assert said(ended).startswith(
-            f"baseline keeps time per token p99 <= 4.25 ms up to concurrency {max(kept)} (missed at {min(missed)}: "
+            f"baseline keeps time per token p99 <= 8.5 ms up to concurrency {max(kept)} (missed at {min(missed)}: "
         )
         assert "not proven: 0 of 32 requests over, 459 prove it" in said(ended)
-        again = cli(*asked, "slo.tpot_p99_ms=4.25", "resume=true", folder=ended.folder)
+        again = cli(*asked, "slo.tpot_p99_ms=8.5", "resume=true", folder=ended.folder)
         assert (again.code, len(again.ledger()), said(again)) == (0, len(ended.ledger()), said(ended))
 
 

@@ -5,7 +5,7 @@ Read in parts, since the events of half an hour do not fit into every memory.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class Told:
     tokens: int
     sent_per_s: float
     by_block: dict[str, np.ndarray]
+    machine: dict[str, np.ndarray] = field(default_factory=dict)  # what machine.py tells of the same blocks
 
     @property
     def block_min(self) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from figures import Told
 from judging import BLOCKS, Trend, counts_grow, drift, growth
+from machine import LATE, WORK
 from sampling import Held
 
 MIB = 1024 * 1024
@@ -32,6 +33,7 @@ DRIFT_MAX = {
     "worker CPU, cores": 0.05,
 }
 CPU_DRIFT_MAX, CPU_CORES_MAX = 0.1, 0.01  # of a process: a share of it, and of a core, which small ones need not keep
+EVENTS, WORKER_CPU = "events/s", "worker CPU, cores"
 CONTROL = "control"
 
 
@@ -66,7 +68,7 @@ def of_process(told: Told, held: Held) -> list[Finding]:
         _memory(told, held),
         _counted(f"{held.role}: descriptors", held.times_s, held.descriptors),
         _counted(f"{held.role}: threads", held.times_s, held.threads),
-        _cpu(held),
+        _cpu(told, held),
     ]
 
 
@@ -85,23 +87,45 @@ def _counted(what: str, times_s: Sequence[float], values: Sequence[float]) -> Fi
     return Finding(what, f"{np.median(values):.0f}", f"{min(values):.0f} to {max(values):.0f}", word)
 
 
-def _cpu(held: Held) -> Finding:
+def _cpu(told: Told, held: Held) -> Finding:
     times_s = np.asarray(held.times_s)
     used = np.diff(held.cpu_s) / np.diff(times_s)
     number = np.minimum((times_s[1:] - times_s[0]) / (times_s[-1] - times_s[0]) * BLOCKS, BLOCKS - 1).astype(int)
     parts = [used[number == one] for one in range(BLOCKS)]
     level = [float(part.mean()) if len(part) else np.nan for part in parts]
     minutes = (times_s[-1] - times_s[0]) / BLOCKS / 60
-    return _drifting(f"{held.role}: CPU, cores", level, minutes, CPU_DRIFT_MAX, CPU_CORES_MAX)
+    return _drifting(f"{held.role}: CPU, cores", level, minutes, CPU_DRIFT_MAX, CPU_CORES_MAX, _of_cpu(told))
 
 
 def of_figures(told: Told) -> list[Finding]:
     """What the Point's own files say of the same time."""
-    return [_drifting(name, told.by_block[name], told.block_min, share) for name, share in DRIFT_MAX.items()]
+    return [
+        _drifting(name, told.by_block[name], told.block_min, share, beside=_beside(told, name))
+        for name, share in DRIFT_MAX.items()
+    ]
 
 
-def _drifting(what: str, level: Sequence[float], block_min: float, share_max: float, least: float = 0.0) -> Finding:
-    trend, minutes = drift(level, block_min), block_min * BLOCKS
+def _beside(told: Told, name: str) -> list[np.ndarray]:
+    """What a figure follows; times, and what is done in a time, how long the machine lets anybody wait and its speed."""
+    if name == WORKER_CPU:
+        return _of_cpu(told)
+    return [told.machine[name] for name in (LATE, WORK) if name in told.machine]
+
+
+def _of_cpu(told: Told) -> list[np.ndarray]:
+    """What CPU follows: how fast the machine is, and how much there is to do."""
+    return [*(told.machine[name] for name in (WORK,) if name in told.machine), told.by_block[EVENTS]]
+
+
+def _drifting(
+    what: str,
+    level: Sequence[float],
+    block_min: float,
+    share_max: float,
+    least: float = 0.0,
+    beside: Sequence[np.ndarray] = (),
+) -> Finding:
+    trend, minutes = drift(level, block_min, beside), block_min * BLOCKS
     allowed = max(share_max * abs(trend.median), least) / minutes
     moves = trend.above(allowed) or Trend(-trend.per_min, trend.noise, trend.median).above(allowed)
     change = f"{trend.per_min * minutes:+.3f} +- {trend.noise * minutes:.3f} over the window"

@@ -66,19 +66,31 @@ def growth(times_s: Sequence[float], values: Sequence[float]) -> Trend:
     return Trend(slope, NOISE_TIMES * float(stdtrit(len(others) - 1, SURE)) * error, float(np.median(level)))
 
 
-def drift(level: Sequence[float], minutes: float) -> Trend:
-    """How fast a figure moves, given a value for each block of `minutes`, or NaN: least squares and its t interval."""
-    told = ~np.isnan(np.asarray(level, float))
-    known, at = np.asarray(level, float)[told], np.flatnonzero(told) * minutes
-    at = at - at.mean()
-    slope = float((at * known).sum() / (at**2).sum())
-    left = known - known.mean() - slope * at
-    error = float(np.sqrt((left**2).sum() / (len(known) - 2) / (at**2).sum()))
-    return Trend(slope, float(stdtrit(len(known) - 2, SURE)) * error, float(np.median(known)))
+def drift(level: Sequence[float], minutes: float, beside: Sequence[Sequence[float]] = ()) -> Trend:
+    """How fast a figure moves, given a value for each block of `minutes`, or NaN: least squares and its t interval.
+
+    What follows series of the same blocks that stand `beside` it, the machine's own, is no move of the figure's.
+    """
+    series = [np.asarray(one, float) for one in (level, *beside)]
+    all_of_it = np.vstack([series[0], *(one for one in series[1:] if not np.isnan(one).all())])
+    told = ~np.isnan(all_of_it).any(axis=0)
+    known, *others = all_of_it[:, told]
+    at = np.flatnonzero(told) * minutes
+    around = [one - one.mean() for one in (at, *others)]
+    columns = np.column_stack([np.ones(len(known)), *(one / np.abs(one).max() for one in around if one.any())])
+    factors = np.linalg.lstsq(columns, known, rcond=None)[0]
+    left, free = known - columns @ factors, len(known) - columns.shape[1]
+    error = float(np.sqrt((left**2).sum() / free * np.linalg.pinv(columns.T @ columns)[1, 1]))
+    a_minute = 1 / float(np.abs(around[0]).max())
+    return Trend(float(factors[1]) * a_minute, float(stdtrit(free, SURE)) * error * a_minute, float(np.median(known)))
 
 
 def counts_grow(times_s: Sequence[float], values: Sequence[float]) -> bool:
-    """Whether whole numbers that come and go have left their range: the last third lies above the first one."""
+    """Whether whole numbers that come and go have left their range: the last third lies above the first one.
+
+    By more than one between its ends: a single step, like the one thread more of a pool that was busy, is no growth.
+    """
     _, kept = settled(np.asarray(times_s, float), np.asarray(values, float))
     third = len(kept) // 3
-    return bool(kept[-third:].min() > kept[:third].max())
+    first, last = kept[:third], kept[-third:]
+    return bool(last.min() > first.max() and last.max() - first.min() > 1)

@@ -4,7 +4,8 @@
     python tests/soak/soak.py 5           5 minutes
 
 A real command against the simulator at its full speed, 40,000 tokens a second. Once a second every process of the run
-is sampled; a control beside it leaks 1 MiB a minute, and a soak that does not find it has found nothing. Growth is told
+is sampled; a control beside it leaks 1 MiB a minute, and a soak that does not find it has found nothing. Two processes
+more tell how long the machine lets anybody wait and how fast it is: what figures owe to that is no drift. Growth is told
 after a warm-up of 30 % of the window, by the rules of judging.py. Exit code: 0 nothing grows or drifts, 6 something
 does, 1 it could not be judged.
 """
@@ -16,12 +17,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import figures
 import psutil
 from findings import Finding, control_found, of_figures, of_processes, without_control
+from machine import Machine, watched
 from sampling import Held, Watch
 
 from server import guard
@@ -50,16 +52,17 @@ def main(words: list[str]) -> int:
     minutes = float(words[0]) if words else MINUTES
     guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)  # a guard is nobody's child: it comes to us
     with tempfile.TemporaryDirectory() as folder:
-        code, seen = driven(Path(folder), minutes)
+        with watched(Path(folder)) as machine:
+            code, seen = driven(Path(folder), minutes, machine)
         files = list(Path(folder).glob("outputs/**/point.json"))
         if code not in JUDGED or len(files) != 1:
             print(f"the run ended with {code} and {len(files)} Points: nothing can be said")
             return 1
-        soak = whole(files[0], code, seen)
+        soak = whole(files[0], code, seen, machine)
     return say(soak)
 
 
-def driven(folder: Path, minutes: float) -> tuple[int, list[Held]]:
+def driven(folder: Path, minutes: float, machine: Machine) -> tuple[int, list[Held]]:
     """The run beside its control; its exit code and what every process held."""
     asked = ("+variant=baseline", "engine=sim", f"engine.sim_speed={SPEED}", f"load.concurrency={STREAMS}")
     command = [sys.executable, "-m", "loadgen", *asked, f"load.window_s={60 * minutes:g}", "output.quiet=true"]
@@ -68,11 +71,16 @@ def driven(folder: Path, minutes: float) -> tuple[int, list[Held]]:
     run = subprocess.Popen(command, cwd=folder)
     me = psutil.Process()
     try:
-        with Watch(lambda: me.children(recursive=True), run.pid) as watch:
+        with Watch(lambda: _ours(me, machine), run.pid) as watch:
             code = run.wait(60 * minutes + AROUND_S_MAX)
     finally:
         _end(run, control)
     return code, list(watch.seen.values())
+
+
+def _ours(me: psutil.Process, machine: Machine) -> list[psutil.Process]:
+    """All that was started here but who watches the machine."""
+    return [one for one in me.children(recursive=True) if one.pid not in machine.pids]
 
 
 def _end(*processes: subprocess.Popen[bytes]) -> None:
@@ -84,11 +92,13 @@ def _end(*processes: subprocess.Popen[bytes]) -> None:
         process.wait(END_S_MAX)
 
 
-def whole(file: Path, code: int, seen: Sequence[Held]) -> Soak:
+def whole(file: Path, code: int, seen: Sequence[Held], machine: Machine) -> Soak:
     """All that is known of the run whose one Point this is."""
     reasons = [reason["rule"] for reason in json.loads(file.read_text())["verdict"]["reasons"]]
     disk = sum(one.stat().st_size for one in file.parent.rglob("*") if one.is_file())
-    return Soak(code, figures.read(file), seen, reasons, disk)
+    told = figures.read(file)
+    told = replace(told, machine=machine.by_block(told.start_s, told.end_s))
+    return Soak(code, told, seen, reasons, disk)
 
 
 def say(soak: Soak) -> int:

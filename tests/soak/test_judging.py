@@ -1,6 +1,7 @@
 """What counts as growth: a known leak is found in five minutes, and flat noise of every kind passes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,3 +95,27 @@ def test_numbers_that_come_and_go() -> None:
     assert not counts_grow(SECONDS, coming)
     assert not counts_grow(SECONDS, np.full(len(SECONDS), 250))
     assert counts_grow(SECONDS, 250 + np.floor(SECONDS / 60))
+    assert counts_grow(SECONDS, 250 + 2 * (SECONDS > 200))
+    assert not counts_grow(SECONDS, 250 + (SECONDS > 200))  # one more, once
+
+
+@pytest.mark.parametrize("step", [1, 5, 10, 16])
+def test_what_follows_the_machine_is_no_drift(step: int) -> None:
+    """A neighbour that comes in the midst, for a while or for good, explains what follows it; the program's own stays.
+
+    A figure that grows by itself is found beside the same neighbour.
+    """
+    rng = np.random.default_rng(8)
+    neighbour = np.where((np.arange(BLOCKS) >= step) & (np.arange(BLOCKS) < step + 10), 0.3, 0.02)
+    neighbour = neighbour + rng.normal(0, 0.005, BLOCKS)
+    speed = np.full(BLOCKS, np.nan)  # that was not told
+    figure = 10 + 5 * neighbour + rng.normal(0, 0.02, BLOCKS)
+    own = figure + np.linspace(0, 1, BLOCKS)
+    alone = drift(figure, 0.25)
+    beside = drift(figure, 0.25, [neighbour, speed])
+    assert not beside.above(0.2)
+    assert not replace(beside, per_min=-beside.per_min).above(0.2)
+    assert abs(beside.per_min) < abs(alone.per_min)
+    found = drift(own, 0.25, [neighbour])
+    assert found.above(0)
+    assert found.per_min == pytest.approx(1 / 0.25 / (BLOCKS - 1), rel=0.3)

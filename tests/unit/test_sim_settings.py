@@ -132,6 +132,7 @@ def test_noise_varies_launches_and_only_by_seed() -> None:
     ("text", "numbers"),
     [
         ("die_after", (5, 0)),
+        ("kill_scheduler:0:30", (0, 30)),
         ("hang:0:30", (0, 30)),
         ("die-after:0.5", (0.5, 0)),
         ("stall:0.2:1", (0.2, 1)),
