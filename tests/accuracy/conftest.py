@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from bench import wait_for
 
-HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent / "cli"))
+sys.path.append(str(Path(__file__).parent.parent / "cli"))
 
 from neighbour import of_the_server
 
+HERE = Path(__file__).parent
 Truthd = Callable[..., str]
 
 

@@ -64,7 +64,7 @@ def test_the_log_knows_our_request_ids(truthd_binary: Path, tmp_path: Path) -> N
 def test_stamps_are_near_the_limit(truthd: Truthd) -> None:
     """256 streams at 5 ms: our stamps are not far worse than the bare protocol's in the same minute.
 
-    In one of three turns: a core that others have for a tenth of a second is what a p99 shows, and whose turn that hits.
+    In one of three turns: a core that others have for a tenth of a second is what a p99 shows, whichever turn it hits.
     """
     url = truthd("--ttft-ms", "50", "--itl-ms", "5", "--stamp")
     for _ in range(TURNS_MAX):

@@ -106,7 +106,7 @@ def of_figures(told: Told) -> list[Finding]:
 
 
 def _beside(told: Told, name: str) -> list[np.ndarray]:
-    """What a figure follows; times, and what is done in a time, how long the machine lets anybody wait and its speed."""
+    """What a figure follows: all but CPU, how long the machine lets anybody wait and how fast it is."""
     if name == WORKER_CPU:
         return _of_cpu(told)
     return [told.machine[name] for name in (LATE, WORK) if name in told.machine]

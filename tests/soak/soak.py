@@ -4,10 +4,10 @@
     python tests/soak/soak.py 5           5 minutes
 
 A real command against the simulator at its full speed, 40,000 tokens a second. Once a second every process of the run
-is sampled; a control beside it leaks 1 MiB a minute, and a soak that does not find it has found nothing. Two processes
-more tell how long the machine lets anybody wait and how fast it is: what figures owe to that is no drift. Growth is told
-after a warm-up of 30 % of the window, by the rules of judging.py. Exit code: 0 nothing grows or drifts, 6 something
-does, 1 it could not be judged.
+is sampled; a control beside it leaks 1 MiB a minute, and a soak that does not find it has found nothing. A process
+on each core tells how long the machine lets anybody wait and how fast it is: what figures owe to that is no drift.
+Growth is told after a warm-up of 30 % of the window, by the rules of judging.py. Exit code: 0 nothing grows or drifts,
+6 something does, 1 it could not be judged.
 """
 
 import contextlib
