@@ -42,6 +42,7 @@ POLL_S = 0.2
 VISIT_S_MAX = 60.0  # our packages travel to a node once, and a process starts there
 SERVER_CALL_S_MAX = 60.0  # short questions to the server's actor; it puts its own, shorter bounds on HTTP
 SIGNALLED_S_MAX = 3.0  # a question under way when a signal comes: an answer that all need is there long before
+STARTS = 2  # of a Ray of our own, whose first process is now and then not there within Ray's half minute
 OBJECT_STORE_BYTES = 200 * 1024 * 1024  # nothing large goes through it: plans in, counts out
 BESIDE_WORKERS = 2  # processes of Ray's that a run uses: the server's actor and the board's
 ACTOR_TITLE = "ray::ServerActor"  # how Ray shows the process of the server's actor
@@ -82,12 +83,17 @@ def opened(address: str | None, workers: int = 1) -> Iterator[None]:
         stop.check()  # a signal that came while it ended
 
 
-def _start(address: str | None, folder: str | None, workers: int) -> None:
+def _start(address: str | None, folder: str | None, workers: int, left: int = STARTS) -> None:
+    before = set(footprint.processes())
     try:
         _init(address, folder, workers)
     except SystemExit as error:  # what Ray makes of a SIGTERM from here on
         raise Interrupted(signal.SIGTERM) from error
     except Exception as error:
+        if left > 1 and not address:
+            ray.shutdown()
+            footprint.await_gone([one for one in footprint.processes() if one not in before], 0.0)
+            return _start(address, folder, workers, left - 1)
         told = (str(error) or type(error).__name__).splitlines()[0]
         raise ClusterError(f"Ray did not start ({told}); {_advice(address)}") from error
 
