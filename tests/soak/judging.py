@@ -14,7 +14,8 @@ from scipy.special import stdtrit
 WARM_UP_SHARE = 0.3
 BLOCKS = 20
 SURE = 0.999  # one side; some fifteen processes are judged in each soak
-NOISE_TIMES = 1.3  # medians of a random walk are smoother than the walk, and a line through it less sure than its ends
+FLOOR = 0.2  # of a block's samples; the lowest one alone says less
+NOISE_TIMES = 1.3  # floors of a random walk are smoother than the walk, and a line through it less sure than its ends
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,14 @@ def settled(times_s: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def blocks(times_s: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]:
-    """The medians of BLOCKS equal parts of the time (NaN without a sample), and the minutes of each part."""
+    """The floor of each of BLOCKS equal parts of the time (NaN without a sample), and the minutes of each part.
+
+    What a leak has taken is there at every moment; what a process holds while it is behind with its work is not.
+    """
     length_s = (times_s[-1] - times_s[0]) / BLOCKS
     number = np.minimum((times_s - times_s[0]) / length_s, BLOCKS - 1).astype(int)
     parts = [values[number == one] for one in range(BLOCKS)]
-    return np.array([np.median(part) if len(part) else np.nan for part in parts]), length_s / 60
+    return np.array([np.quantile(part, FLOOR) if len(part) else np.nan for part in parts]), length_s / 60
 
 
 def theil_sen(values: np.ndarray) -> float:
@@ -53,7 +57,7 @@ def theil_sen(values: np.ndarray) -> float:
 def growth(times_s: Sequence[float], values: Sequence[float]) -> Trend:
     """How fast something that keeps what it gets has grown since its warm-up.
 
-    The slope is Theil and Sen's through the medians of the blocks, once the largest step between two of them is taken
+    The slope is Theil and Sen's through the floors of the blocks, once the largest step between two of them is taken
     out: an allocator that takes one piece is no leak. Its noise is Student's t interval of the other steps.
     """
     level, minutes = blocks(*settled(np.asarray(times_s, float), np.asarray(values, float)))
