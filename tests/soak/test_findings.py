@@ -43,7 +43,9 @@ CONTROL = held("control", 1.0)
         (held("board", files=1.0), {}, ["board: descriptors grows"]),
         (held("worker", busier=0.1), {}, ["worker: CPU, cores drifts"]),
         (held("driver"), {"events/s": np.linspace(40_000, 38_000, BLOCKS)}, ["events/s drifts"]),
+        (held("driver"), {"events/s": np.linspace(38_000, 40_000, BLOCKS)}, ["events/s drifts"]),
         (held("driver"), {"loop lag p99, ms": np.linspace(2, 4, BLOCKS)}, ["loop lag p99, ms drifts"]),
+        (held("worker", busier=-0.1), {"loop lag p99, ms": np.linspace(4, 2, BLOCKS)}, []),
     ],
 )
 def test_what_grows_or_drifts_is_named(
