@@ -36,6 +36,7 @@ DRIFT_MAX = {
 CPU_DRIFT_MAX, CPU_CORES_MAX = 0.1, 0.01  # of a process: a share of it, and of a core, which small ones need not keep
 EVENTS, WORKER_CPU = "events/s", "worker CPU, cores"
 CONTROL = "control"
+BLIND = "too noisy to tell"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Finding:
     @property
     def bad(self) -> bool:
         return self.word != "flat"
+
+    @property
+    def blind(self) -> bool:
+        """Nothing is known of it."""
+        return self.word == BLIND
 
 
 def of_processes(told: Told, seen: Sequence[Held]) -> list[Finding]:
@@ -79,7 +85,7 @@ def _memory(told: Told, held: Held) -> Finding:
     a_request = trend.per_min * MIB / 60 / told.sent_per_s
     change = f"{trend.per_min:+8.3f} +- {trend.noise:.3f} a minute ({a_request:+.0f} bytes a request)"
     blind = not trend.noise <= BLIND_MIB_PER_MIN  # also where a block has no sample and nothing is a number
-    word = "grows" if trend.above(allowed) else "too noisy to tell" if blind else "flat"
+    word = "grows" if trend.above(allowed) else BLIND if blind else "flat"
     return Finding(f"{held.role}: memory, MiB", f"{trend.median:.1f}", change, word)
 
 

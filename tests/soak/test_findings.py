@@ -65,12 +65,24 @@ def test_a_soak_that_is_blind_says_so(capsys: pytest.CaptureFixture[str]) -> Non
     assert "was not found: nothing is known" in capsys.readouterr().out
 
 
-def test_noise_that_would_hide_a_leak_is_not_flat() -> None:
-    """A process whose memory moves by tens of MiB is not said to be flat."""
+def test_noise_that_would_hide_a_leak_is_not_flat(capsys: pytest.CaptureFixture[str]) -> None:
+    """A process whose memory moves by tens of MiB is not said to be flat.
+
+    A failure, but where the machine stopped the client: then it is said that nothing is known of it; of others it is.
+    """
     rng = np.random.default_rng(7)
     moving = replace(held("driver"), memory=[int(one) for one in MIB * (500 + np.cumsum(rng.normal(0, 5, SECONDS)))])
     (found,) = [one for one in of_processes(told(), [moving]) if "memory" in one.what]
     assert found.word == "too noisy to tell"
+    assert say(Soak(0, told(), [moving, CONTROL], [], 10**9)) == 6
+    assert say(Soak(6, told(), [moving, CONTROL], ["loop_lag_p99"], 10**9)) == 6
+    capsys.readouterr()
+    assert say(Soak(6, told(), [moving, CONTROL], ["loop_lag_max"], 10**9)) == 0
+    assert (
+        "not judged, since the machine stopped the client (loop_lag_max): driver: memory, MiB"
+        in capsys.readouterr().out
+    )
+    assert say(Soak(6, told(), [moving, held("board", files=1.0), CONTROL], ["loop_lag_max"], 10**9)) == 6
 
 
 def test_a_time_without_samples_is_not_flat() -> None:
