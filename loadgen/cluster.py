@@ -262,7 +262,7 @@ class Server:
         with contextlib.suppress(Exception):
             warden.require_whole()
             ray.kill(self.actor)
-        footprint.kill(footprint.titled(ACTOR_TITLE))  # Ray only asks it to end, which one that is frozen does not hear
+        footprint.kill_frozen(ACTOR_TITLE)
 
 
 def place_server(

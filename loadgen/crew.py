@@ -133,7 +133,7 @@ def _hang(driver: Node, stop: Stop, *board: Any, again: bool = True) -> Any:
 def drop_wall() -> None:
     """End a wall that is lost, or frozen: workers notice and stop by themselves, the next Point gets another."""
     cluster.end_held(WALL)
-    footprint.kill(footprint.titled(WALL_TITLE))  # as in `dismiss`: one that is frozen does not hear Ray
+    footprint.kill_frozen(WALL_TITLE)
 
 
 def _wall(driver: Node) -> Any:

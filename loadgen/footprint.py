@@ -66,6 +66,14 @@ def titled(title: str) -> list[psutil.Process]:
     return found
 
 
+def kill_frozen(title: str) -> None:
+    """End those of them that somebody has stopped: they do not hear who asks them to end, as Ray does."""
+    for process in titled(title):
+        with contextlib.suppress(psutil.Error):
+            if process.status() == psutil.STATUS_STOPPED:
+                process.kill()
+
+
 def writing_to(folder: str) -> list[psutil.Process]:
     """Processes of ours or of nobody's whose output goes to a file in the folder: Ray's, whoever adopted them."""
     found = []
