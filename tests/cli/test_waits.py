@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.slow
 START_S_MAX = 60.0
 # A server's actor is given ten seconds before somebody else ends its server; a Point of its rows comes before that.
 LOST_S_MAX = 40.0
+ASKED_S = 1.0  # the driver asks each of them twice a second: by then it waits for an answer, which nothing shows
 
 
 def freeze(run: Run, title: str) -> None:
@@ -58,6 +60,7 @@ def test_r06_in_a_point(start: Callable[..., Run], title: str, limit_s: float) -
     run = start(BASELINE, *ENDLESS)
     await_rows(run)
     freeze(run, title)
+    time.sleep(ASKED_S)
     send(run, signal.SIGINT)
     ended = run.end(limit_s)
     assert ended.code == 130, ended.err
