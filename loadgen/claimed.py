@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from loadgen.dataset import REQUESTS_FILE, point_files, reported, streams
+from loadgen.dataset import REQUESTS_FILE, TEXT_STREAMS, point_files, reported, streams
 from loadgen.errors import ConfigError
-from loadgen.store import CONTENTS, FOLDER_TRIES_MAX, LEDGER, RESERVE, sync
+from loadgen.store import CONTENTS, FOLDER_TRIES_MAX, LEDGER, RESERVE, TEXTS, sync
 
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 # What `store` writes to before it renames.
@@ -108,8 +108,9 @@ def sweep(root: Path) -> None:
         _remove(path for path in root.rglob(pattern) if belongs(path, root))
     committed = {path.parent for path in point_files(root)}
     for folder in {stream.parent for stream in streams(root) if belongs(stream, root)}:
-        if folder not in committed:
-            _remove(folder / name for name in CONTENTS)
+        if folder not in committed:  # its rows, and texts where they were asked for, are in its streams
+            texts = any(folder.glob(TEXT_STREAMS))
+            _remove(folder / name for name in CONTENTS if texts or name != TEXTS)
         elif (folder / REQUESTS_FILE).is_file():  # a full disk took no table: these are the only rows
             _remove(streams(folder))
 

@@ -45,6 +45,7 @@ SIGNALLED_S_MAX = 3.0  # a question under way when a signal comes: an answer tha
 STARTS = 2  # of a Ray of our own, whose first process is now and then not there within Ray's half minute
 OBJECT_STORE_BYTES = 200 * 1024 * 1024  # nothing large goes through it: plans in, counts out
 BESIDE_WORKERS = 2  # processes of Ray's that a run uses: the server's actor and the board's
+RAYS_OWN = "_ray_internal"  # how Ray names actors of its own, the one that runs a submitted job among them
 ACTOR_TITLE = "ray::ServerActor"  # how Ray shows the process of the server's actor
 # What starts programs of Ray that nothing here uses: its web pages, its reader of logs, its autoscaler. They took two
 # thirds of a start's CPU and ran beside every measurement. Private names: where one is unknown, its program starts.
@@ -73,7 +74,7 @@ def opened(address: str | None, workers: int = 1) -> Iterator[None]:
     own = cores.spared(0 if address else workers)
     with signals() as stop, own, contextlib.nullcontext() if address else footprint.folder(stop) as folder:
         try:
-            _start(address, folder, workers)
+            _start(address, folder, workers, stop)
             with signals():  # again, since ray.init replaces SIGTERM's handler
                 stop.check()
                 with warden.watching(folder):
@@ -83,7 +84,7 @@ def opened(address: str | None, workers: int = 1) -> Iterator[None]:
         stop.check()  # a signal that came while it ended
 
 
-def _start(address: str | None, folder: str | None, workers: int, left: int = STARTS) -> None:
+def _start(address: str | None, folder: str | None, workers: int, stop: Stop, left: int = STARTS) -> None:
     before = set(footprint.processes())
     try:
         _init(address, folder, workers)
@@ -93,7 +94,8 @@ def _start(address: str | None, folder: str | None, workers: int, left: int = ST
         if left > 1 and not address:
             ray.shutdown()
             footprint.await_gone([one for one in footprint.processes() if one not in before], 0.0)
-            return _start(address, folder, workers, left - 1)
+            stop.check()
+            return _start(address, folder, workers, stop, left - 1)
         told = (str(error) or type(error).__name__).splitlines()[0]
         raise ClusterError(f"Ray did not start ({told}); {_advice(address)}") from error
 
@@ -178,7 +180,10 @@ def nodes() -> list[Node]:
 
 def named() -> list[str]:
     """The named actors of the cluster and their namespaces: all of them are others', none of ours has a name."""
-    return sorted(f"{one['name']} ({one['namespace']})" for one in list_named_actors(all_namespaces=True))
+    found: list[dict[str, str]] = []
+    with contextlib.suppress(Exception):  # who does not hear of them measures all the same
+        found = [one for one in list_named_actors(all_namespaces=True) if not one["name"].startswith(RAYS_OWN)]
+    return sorted(f"{one['name']} ({one['namespace']})" for one in found)
 
 
 def head() -> str:

@@ -23,7 +23,7 @@ from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column, Outcome
 POINT = "point.json"  # the commit mark, written last
 REQUESTS_FILE = "requests.parquet"
 HEALTH_FILE = "health.parquet"
-ROW_STREAMS, TEXT_STREAMS = "_*.arrows", "_*.jsonl"  # of workers, until their Point is whole
+ROW_STREAMS, TEXT_STREAMS = "_requests_*.arrows", "_requests_*.jsonl"  # of workers, until their Point is whole
 ROWS_AT_ONCE = 10_000  # of 512 events each: 100 MB
 BATCHES_AT_ONCE = 32  # of a stream; a batch alone takes 70 kB beside its rows
 

@@ -70,7 +70,8 @@ def kill_frozen(title: str) -> None:
     """End those of them that somebody has stopped: they do not hear who asks them to end, as Ray does."""
     for process in titled(title):
         with contextlib.suppress(psutil.Error):
-            if process.status() == psutil.STATUS_STOPPED:
+            own = " ".join(process.cmdline()).partition(".")[0].strip() == title  # not a class whose name begins so
+            if own and process.status() == psutil.STATUS_STOPPED:
                 process.kill()
 
 

@@ -210,6 +210,9 @@ class Grid:
             ladder.measured, ladder.after_s = launched.measured, self.ahead.after_s(place)
             try:
                 done, code = point.measure(launched, run.config, level, run.folder, asking, ladder, progress, self.stop)
+            except Interrupted as interrupted:
+                self.ledger.interrupted(run, level, verdict.interrupted(interrupted.signum))
+                raise
             except ClusterError as error:
                 progress.warn(f"FAILED at {level.words}: {error}")
                 self.ledger.fail(run, level, error)

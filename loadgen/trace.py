@@ -91,7 +91,7 @@ class Trace:
         plain, most = PLAIN_BYTES_A_TOKEN * self.asked_tokens, EVENTS_A_TOKEN_MAX * self.asked_tokens + EVENTS_SPARE
         if size <= plain:
             return min(free, plain), None
-        if sum(part.count(b"data:") for part in self.parts) > most:
+        if sum(part.startswith(b"data:") + part.count(b"\ndata:") for part in self.parts) > most:
             return 0, f"more than {most} events for {self.asked_tokens} tokens: the server does not heed what was asked"
         return min(free, 2 * size), None
 

@@ -122,7 +122,6 @@ def bury(
     left = [*_kill(living), *_ports_held(host, numbers), *memory_held()]
     for state in states:
         shutil.rmtree(state, ignore_errors=True)
-    apart.remove_ownerless()
     return StopReport(clean=not left, left=tuple(left))
 
 

@@ -1,5 +1,6 @@
 """A Ray of our own that does not come up is started once more; what its first start left is gone by then."""
 
+import signal
 import subprocess
 from collections.abc import Callable
 
@@ -7,7 +8,8 @@ import psutil
 import pytest
 
 from loadgen import cluster
-from loadgen.errors import ClusterError
+from loadgen.errors import ClusterError, Interrupted
+from loadgen.interrupt import Stop
 
 Told = list[subprocess.Popen[bytes]]
 
@@ -32,12 +34,22 @@ def test_a_start_that_fails(times: int, address: str | None, starts: int, monkey
     monkeypatch.setattr(cluster.ray, "shutdown", lambda: None)  # other tests may have a Ray
     try:
         if times == 1 and address is None:
-            cluster._start(address, "/tmp/none", 1)
+            cluster._start(address, "/tmp/none", 1, Stop())
         else:
             with pytest.raises(ClusterError, match="Ray did not start \\(Timed out waiting for file"):
-                cluster._start(address, "/tmp/none", 1)
+                cluster._start(address, "/tmp/none", 1, Stop())
         assert len(left) == starts
     finally:
         for one in left:
             one.kill()
             one.wait()
+
+
+def test_a_start_that_fails_after_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody who has been asked to end starts once more."""
+    left: Told = []
+    monkeypatch.setattr(cluster, "_init", failing(2, left))
+    monkeypatch.setattr(cluster.ray, "shutdown", lambda: None)
+    with pytest.raises(Interrupted):
+        cluster._start(None, "/tmp/none", 1, Stop(signal.SIGINT))
+    assert [one.wait() for one in left] == [-signal.SIGKILL]

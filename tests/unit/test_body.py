@@ -131,3 +131,9 @@ def test_r15_a_server_that_does_not_heed_max_tokens_is_given_up(size: int, token
 def test_r15_an_answer_of_large_events_is_none_of_those() -> None:
     """As many events as tokens, each with the probabilities of many tokens: however long, it is an answer."""
     assert ended_after(b"data: " + b"x" * 6000 + b"\n\n", 512, events=520) == (520, [])
+
+
+def test_r15_what_an_answer_says_is_no_event() -> None:
+    """An answer about streams, repeated whole in every event as /generate does: one event each."""
+    part = b"data: " + 200 * b'{"text": "data: data: ' + b'"}\n\n'
+    assert ended_after(part, 512, events=520) == (520, [])

@@ -400,6 +400,18 @@ def test_r05_a_failed_commit_leaves_the_rows_and_the_reason(tmp_path: Path) -> N
     assert files(tmp_path / "run") == {"c1", "ledger.jsonl"}
 
 
+def test_r05_texts_that_lie_nowhere_else_stay(tmp_path: Path) -> None:
+    """Of a Point that a kill cut off text.jsonl goes where it would be made again, and stays where it is all there is."""
+    claimed.claim(tmp_path / "run")
+    for level in ("c1", "c2"):
+        store.RowWriter(store.stream_path(tmp_path / "run" / level, 0)).append([row(0)])
+        store.append_bytes(tmp_path / "run" / level / store.TEXTS, b"{}\n")
+    store.append_bytes(tmp_path / "run/c1/_requests_0.jsonl", b"{}\n")
+    claimed.sweep(tmp_path / "run")
+    assert files(tmp_path / "run/c1") == {"_requests_0.arrows", "_requests_0.jsonl"}
+    assert files(tmp_path / "run/c2") == {"_requests_0.arrows", store.TEXTS}
+
+
 def test_r05_what_cannot_be_cleared_makes_no_point_less_whole(tmp_path: Path) -> None:
     """point.json is written: a stream that stays beside it is no reason to call the Point FAILED."""
     rows = fitted(table([row(0)], ROWS), REQUESTS)
