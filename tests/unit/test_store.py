@@ -401,7 +401,7 @@ def test_r05_a_failed_commit_leaves_the_rows_and_the_reason(tmp_path: Path) -> N
 
 
 def test_r05_texts_that_lie_nowhere_else_stay(tmp_path: Path) -> None:
-    """Of a Point that a kill cut off text.jsonl goes where it would be made again, and stays where it is all there is."""
+    """Of a Point that was cut off text.jsonl goes where it will be made again, and stays where it is all there is."""
     claimed.claim(tmp_path / "run")
     for level in ("c1", "c2"):
         store.RowWriter(store.stream_path(tmp_path / "run" / level, 0)).append([row(0)])
