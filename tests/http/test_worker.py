@@ -367,7 +367,7 @@ async def test_a_worker_that_is_behind_with_its_rows_is_heard(monkeypatch: pytes
     monkeypatch.setattr(loadgen.run, "BEAT_S", 0.02)
     board = until(lambda beat: beat["sent"] == 4 and not beat["in_flight"])
     async with scripted(Answer([(10, c("A") * 100_000 + DONE)])) as server:
-        await board.drive(shard(server.url, plan=replace(PLAN, requests=4)))
+        await board.drive(shard(server.url, plan=replace(PLAN, requests=4, max_tokens=100_000)))
     check(board)
     counts = [beat["finished"] for beat in board.running if beat["sent"] == 4 and not beat["in_flight"]]
     assert len(counts) > 3

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import socket
 import sys
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from server import guard
+from server import apart, guard
 from server.process import Running
 from server.ready import Ready, wait_ready
 from server.spec import ServerSpec
@@ -60,3 +61,9 @@ def seize(number: int) -> socket.socket:
         with contextlib.suppress(OSError):
             return socket.create_server(("127.0.0.1", number))
         time.sleep(0.001)
+
+
+def age(*paths: Path) -> None:
+    """Let a day pass since something was written there."""
+    for path in paths:
+        os.utime(path, (time.time() - apart.KEPT_S - 1,) * 2)

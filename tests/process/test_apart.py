@@ -4,22 +4,16 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
+from fakes import age
 
 from server import apart
 from server.stop import leftovers
 
 ROOT = Path(__file__).parent.parent.parent
 OWNER = "import time; from server import apart; print(apart.new(), flush=True); time.sleep(600)"
-
-
-def age(folders: list[Path]) -> None:
-    """Let a day pass for these and what lies in them."""
-    for path in [*(file for folder in folders for file in folder.iterdir()), *folders]:
-        os.utime(path, (time.time() - apart.KEPT_S - 1,) * 2)
 
 
 def test_r08_folders_without_an_owner_go_with_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,14 +30,14 @@ def test_r08_folders_without_an_owner_go_with_the_next_start(tmp_path: Path, mon
         folders.append(tmp_path / f"{apart.PREFIX}notes")
         for folder in folders[2:]:
             folder.mkdir()
-        age(folders[1:])
+        age(*folders[1:], folders[1] / "server.log")
         assert leftovers() == []
         assert [folder.exists() for folder in folders] == [True, True, False, True]
         owners[0].kill()
         owners[0].wait()
         assert leftovers() == []
         assert folders[0].exists(), "its last words are not a day old"
-        age(folders[:1])
+        age(folders[0], folders[0] / "server.log")
         assert leftovers() == []
         assert [folder.exists() for folder in folders] == [False, True, False, True]
     finally:
