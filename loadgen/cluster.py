@@ -161,9 +161,9 @@ def end_held(name: str) -> None:
 
 
 def nodes() -> list[Node]:
-    """The living nodes of the cluster."""
+    """The living nodes of the cluster, by name: Ray tells them in another order each time."""
     warden.require_whole()  # without its GCS Ray would look for ever
-    return [
+    found = [
         Node(
             id=node["NodeID"],
             address=node["NodeManagerAddress"],
@@ -176,6 +176,7 @@ def nodes() -> list[Node]:
         for node in ray.nodes()
         if node["Alive"]
     ]
+    return sorted(found, key=lambda node: (node.name, node.address))
 
 
 def named() -> list[str]:
