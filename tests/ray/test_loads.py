@@ -80,6 +80,7 @@ def test_a_trace_is_replayed_whole(cli: Callable[..., Ended], tmp_path: Path) ->
         assert len(again.ledger()) == 1
 
 
+@pytest.mark.slow
 def test_three_workloads_of_one_server(cli: Callable[..., Ended]) -> None:
     """Random, shared prefixes and conversations on a server with a prefix cache, lengths drawn for each request."""
     lengths = "workload.output_tokens={dist: uniform, min: 16, max: 64}"
