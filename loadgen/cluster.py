@@ -224,7 +224,7 @@ def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str, signalled_
 
     After a signal it is waited for `signalled_s_max` more at most; without a `stop` as long as ever.
     """
-    deadline_s, signalled = time.monotonic() + wait_s_max, False
+    deadline_s = time.monotonic() + wait_s_max
     while True:
         warden.require_whole()
         done, _ = ray.wait([ref], timeout=POLL_S)
@@ -234,8 +234,8 @@ def result(ref: Any, stop: Stop | None, wait_s_max: float, what: str, signalled_
             except ray.exceptions.RayError as error:
                 raise ClusterError(f"{what} was lost: {last_line(error)}") from error
         now_s = time.monotonic()
-        if stop is not None and stop.signum is not None and not signalled:
-            signalled, deadline_s = True, min(deadline_s, now_s + signalled_s_max)
+        if stop is not None and stop.signum is not None:
+            deadline_s = min(deadline_s, now_s + signalled_s_max)  # the first look after the signal decides
         if now_s >= deadline_s:
             if stop is not None:
                 stop.check()

@@ -5,6 +5,7 @@ It must not know of Ray's interface, or of servers: those are their guards' busi
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -57,11 +58,11 @@ def name_of(process: psutil.Process) -> str:
 
 
 def titled(title: str) -> list[psutil.Process]:
-    """Those of them whose title begins so."""
+    """Those of them whose title begins so, with whole words: a class of another's may begin like one of ours."""
     found = []
     for process in processes():
         with contextlib.suppress(psutil.Error):
-            if " ".join(process.cmdline()).startswith(title):
+            if re.match(rf"{re.escape(title)}(?!\w)", " ".join(process.cmdline())):
                 found.append(process)
     return found
 
@@ -70,8 +71,7 @@ def kill_frozen(title: str) -> None:
     """End those of them that somebody has stopped: they do not hear who asks them to end, as Ray does."""
     for process in titled(title):
         with contextlib.suppress(psutil.Error):
-            own = " ".join(process.cmdline()).partition(".")[0].strip() == title  # not a class whose name begins so
-            if own and process.status() == psutil.STATUS_STOPPED:
+            if process.status() == psutil.STATUS_STOPPED:
                 process.kill()
 
 

@@ -16,7 +16,7 @@ from loadgen import pairing
 from loadgen.config import Slo
 from loadgen.pairing import Point
 from loadgen.record import Outcome
-from loadgen.series import Columns, is_open
+from loadgen.series import Columns, is_open, request_tokens
 from loadgen.stats import share_bounds
 from loadgen.summary import NS_PER_MS, tpot_ms
 from loadgen.verdict import VALID
@@ -80,7 +80,7 @@ def _kept(cols: Columns, key: str, limit_ms: float) -> np.ndarray:
         since = cols["planned_ns"] if is_open(cols) else cols["sent_ns"]
         values = (cols["first_token_ns"] - since.astype(np.float64)) / NS_PER_MS
     else:
-        values = tpot_ms(cols)
+        values = tpot_ms(cols, *request_tokens(cols))
     return (cols["outcome"] == Outcome.OK) & ~(values > limit_ms)
 
 

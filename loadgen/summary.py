@@ -59,7 +59,8 @@ def summarize(
     counted = np.full(len(cols["outcome"]), True) if whole_run else cols["in_window"]
     good = counted & (cols["outcome"] == Outcome.OK)
     timed = good & (not overloaded)
-    each, tokens = latencies(cols), request_tokens(cols)[0]
+    tokens, first = request_tokens(cols)
+    each = latencies(cols, tokens, first)
     times = {**_known(each, timed), "chunk_gap_ms": chunk_gaps_ms(cols, timed)}
     ever = (-np.inf, np.inf)  # a request's last event may come after its last output
     accepted = acceptance.acceptance(cols, good, ever if whole_run else (start, end), told or Speculation())
@@ -140,20 +141,23 @@ def _arrivals(cols: Columns, start: float, end: float, whole_run: bool) -> dict[
 
 def request_times(cols: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
     """The latencies of the chosen requests, in milliseconds, one value a request that has it."""
-    return _known(latencies(cols), rows)
+    return _known(latencies(cols, *request_tokens(cols)), rows)
 
 
 def _known(each: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
     return {name: values[rows & ~np.isnan(values)] for name, values in each.items()}
 
 
-def latencies(cols: Columns) -> dict[str, np.ndarray]:
-    """The latencies of whole requests, in milliseconds, one value a request; NaN where it has none."""
+def latencies(cols: Columns, tokens: np.ndarray, first_tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """The latencies of whole requests, in milliseconds, one value a request; NaN where it has none.
+
+    `tokens` and `first_tokens` are what `request_tokens` makes of the same columns.
+    """
     sent, first = cols["sent_ns"].astype(np.float64), cols["first_token_ns"]
     times = {
         "ttft_ms": (first - sent) / NS_PER_MS,
         "first_answer_ms": (cols["first_answer_ns"] - sent) / NS_PER_MS,
-        "tpot_ms": tpot_ms(cols),
+        "tpot_ms": tpot_ms(cols, tokens, first_tokens),
         "e2e_ms": (cols["last_token_ns"] - sent) / NS_PER_MS,
     }
     if is_open(cols):
@@ -165,12 +169,12 @@ def latencies(cols: Columns) -> dict[str, np.ndarray]:
     return times
 
 
-def tpot_ms(cols: Columns) -> np.ndarray:
+def tpot_ms(cols: Columns, tokens: np.ndarray, first_tokens: np.ndarray) -> np.ndarray:
     """Time per output token of each request: (last - first output) / (tokens after the first event); NaN where none."""
-    (total, first), told = request_tokens(cols), cols["output_tokens"].astype(np.float64)
+    told = cols["output_tokens"].astype(np.float64)
     # A last token may come without an event of its own (an end-of-sequence token): usage counts it.
-    total = np.where((cols["outcome"] == Outcome.OK) & (told > total), told, total)
-    after = total - first
+    total = np.where((cols["outcome"] == Outcome.OK) & (told > tokens), told, tokens)
+    after = total - first_tokens
     span = (cols["last_token_ns"] - cols["first_token_ns"]).astype(np.float64)
     timed = (chunk_counts(cols) > 1) & (after > 0)
     return np.divide(span / NS_PER_MS, after, out=np.full(len(after), np.nan), where=timed)

@@ -38,18 +38,31 @@ class Witnesses:
 
 def told(path: Path) -> list[tuple[float, float]]:
     """The whole lines of one process."""
-    lines = path.read_text().rpartition("\n")[0].splitlines()
-    return [(float(at), float(late)) for at, late in map(str.split, lines)]
+    return [(float(at), float(late)) for at, late in map(str.split, whole_lines(path))]
+
+
+def whole_lines(path: Path) -> list[str]:
+    """What a process that may still be writing has written, less a line that is not whole yet."""
+    return path.read_text().rpartition("\n")[0].splitlines()
+
+
+@contextlib.contextmanager
+def on_each_core(folder: Path, *program: str) -> Iterator[dict[Path, int]]:
+    """A Python program on each core for the length of the block: pids by the files that they write to in the folder."""
+    running: dict[Path, int] = {}
+    with contextlib.ExitStack() as ends:
+        for core in sorted(os.sched_getaffinity(0)):
+            file = folder / f"core{core}"
+            with file.open("wb") as out:
+                process = subprocess.Popen([sys.executable, "-I", "-S", *program, str(core)], stdout=out)
+            ends.callback(process.wait)
+            ends.callback(process.kill)
+            running[file] = process.pid
+        yield running
 
 
 @contextlib.contextmanager
 def watching() -> Iterator[Witnesses]:
     """One process on each core for the length of the block."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
-        files = [Path(folder) / str(core) for core in sorted(os.sched_getaffinity(0))]
-        for file in files:
-            with file.open("wb") as out:
-                process = subprocess.Popen([sys.executable, "-I", "-S", "-c", PROGRAM, file.name], stdout=out)
-            running.callback(process.wait)
-            running.callback(process.kill)
-        yield Witnesses(files)
+    with tempfile.TemporaryDirectory() as folder, on_each_core(Path(folder), "-c", PROGRAM) as running:
+        yield Witnesses(list(running))

@@ -4,8 +4,6 @@ Figures follow both, and others that come or go in the midst of a soak are no dr
 """
 
 import contextlib
-import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +11,10 @@ from pathlib import Path
 
 import numpy as np
 from judging import BLOCKS
+
+sys.path.append(str(Path(__file__).parents[1] / "accuracy"))
+
+from witness import on_each_core, whole_lines
 
 LATE, WORK = "late", "work"  # shares of a core, all cores added up; CPU ms of a fixed piece of work
 
@@ -32,8 +34,7 @@ class Machine:
 
 
 def _blocks(file: Path, start_s: float, end_s: float) -> tuple[np.ndarray, np.ndarray]:
-    whole = file.read_text().rpartition("\n")[0].splitlines()
-    rows = np.array([line.split() for line in whole], dtype=float).reshape(-1, 3)
+    rows = np.array([line.split() for line in whole_lines(file)], dtype=float).reshape(-1, 3)
     place = np.floor((rows[:, 0] - start_s) / (end_s - start_s) * BLOCKS)
     parts = [rows[place == one, 1:] for one in range(BLOCKS)]
     means = np.array([part.mean(axis=0) if len(part) else (np.nan, np.nan) for part in parts])
@@ -43,14 +44,5 @@ def _blocks(file: Path, start_s: float, end_s: float) -> tuple[np.ndarray, np.nd
 @contextlib.contextmanager
 def watched(folder: Path) -> Iterator[Machine]:
     """One process on each core for the length of the block; what they tell stands in the folder."""
-    program = str(Path(__file__).with_name("waking.py"))
-    files, pids = [], []
-    with contextlib.ExitStack() as running:
-        for core in sorted(os.sched_getaffinity(0)):
-            files.append(folder / f"core{core}")
-            with files[-1].open("wb") as out:
-                process = subprocess.Popen([sys.executable, "-I", "-S", program, str(core)], stdout=out)
-            pids.append(process.pid)
-            running.callback(process.wait)
-            running.callback(process.kill)
-        yield Machine(frozenset(pids), files)
+    with on_each_core(folder, str(Path(__file__).with_name("waking.py"))) as running:
+        yield Machine(frozenset(running.values()), list(running))
