@@ -57,14 +57,17 @@ def name_of(process: psutil.Process) -> str:
         return ""
 
 
-def titled(title: str) -> list[psutil.Process]:
-    """Those of them whose title begins so, with whole words: a class of another's may begin like one of ours."""
-    found = []
-    for process in processes():
+def titles(root: psutil.Process | None = None) -> Iterator[tuple[psutil.Process, str]]:
+    """What lives below us, or below `root`, with its title: one may end, or be a zombie, between the two looks."""
+    for process in (root or psutil.Process()).children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if re.match(rf"{re.escape(title)}(?!\w)", " ".join(process.cmdline())):
-                found.append(process)
-    return found
+            yield process, " ".join(process.cmdline())
+
+
+def titled(title: str, root: psutil.Process | None = None) -> list[psutil.Process]:
+    """Those of them whose title begins so, with whole words: a class of another's may begin like one of ours."""
+    begins = re.compile(rf"{re.escape(title)}(?!\w)")
+    return [process for process, whole in titles(root) if begins.match(whole)]
 
 
 def kill_frozen(title: str) -> None:

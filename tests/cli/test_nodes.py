@@ -10,6 +10,8 @@ import pytest
 from running import ENDLESS, Run, below_us
 from test_signals import BASELINE, await_rows
 
+from loadgen.footprint import name_of, processes
+
 pytestmark = pytest.mark.slow
 
 END_S_MAX = 40.0  # 7 to 13 on idle cores: five seconds of silence, the rows, the server's end, Ray's
@@ -17,7 +19,7 @@ END_S_MAX = 40.0  # 7 to 13 on idle cores: five seconds of silence, the rows, th
 
 def one_of(name: str) -> psutil.Process:
     """The one process of Ray's with this name."""
-    (found,) = [process for process in map(psutil.Process, below_us()) if process.name() == name]
+    (found,) = [process for process in processes() if name_of(process) == name]
     return found
 
 

@@ -227,11 +227,9 @@ def test_r13_r14_r17_l02_key_prompt_and_answer_stay_where_they_belong(
 
 def dumping() -> dict[str, int]:
     """How large a core the processes with a key in their hands may leave, by title."""
-    limits = {
-        title.partition(" ")[0]: psutil.Process(pid).rlimit(resource.RLIMIT_CORE)[0]
-        for pid, title in below_us().items()
-    }
-    return {title: limits[title] for title in limits if title in ("ray::loadgen:worker", "ray::ServerActor")}
+    titles = {pid: title.partition(" ")[0] for pid, title in below_us().items()}
+    held = {pid: title for pid, title in titles.items() if title in ("ray::loadgen:worker", "ray::ServerActor")}
+    return {title: psutil.Process(pid).rlimit(resource.RLIMIT_CORE)[0] for pid, title in held.items()}
 
 
 def check_asked(servers: Servers) -> None:

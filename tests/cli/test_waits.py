@@ -14,6 +14,7 @@ from test_signals import BASELINE, STOP_S_MAX, await_rows, send
 
 from loadgen.cluster import ACTOR_TITLE
 from loadgen.crew import WALL_TITLE
+from loadgen.footprint import titled
 
 pytestmark = pytest.mark.slow
 
@@ -25,12 +26,7 @@ ASKED_S = 1.0  # the driver asks each of them twice a second: by then it waits f
 
 def freeze(run: Run, title: str) -> None:
     """Stop the one process of the run with this title as soon as it is there."""
-
-    def there() -> list[psutil.Process]:
-        below = psutil.Process(run.process.pid).children(recursive=True)
-        return [one for one in below if one.is_running() and " ".join(one.cmdline()).startswith(title)]
-
-    (found,) = eventually(there, START_S_MAX, title)
+    (found,) = eventually(lambda: titled(title, psutil.Process(run.process.pid)), START_S_MAX, title)
     os.kill(found.pid, signal.SIGSTOP)
 
 

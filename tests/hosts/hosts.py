@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from loadgen.footprint import titles
+
 ROOT = Path(__file__).parent.parent.parent
 NETWORK = "10.77.0"
 PORT = 6399
@@ -89,12 +91,7 @@ class Host:
 
     def processes(self, title: str) -> list[psutil.Process]:
         """What runs on this host under a title that begins so."""
-        found = []
-        for one in psutil.Process(self.pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):  # it ended meanwhile
-                if " ".join(one.cmdline()).startswith(title):
-                    found.append(one)
-        return found
+        return [one for one, whole in titles(psutil.Process(self.pid)) if whole.startswith(title)]
 
     def run(self, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a command on this host to its end; its error is the test's."""

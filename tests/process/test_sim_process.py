@@ -64,6 +64,13 @@ def alive(pid: int) -> bool:
         return False
 
 
+def name_of(pid: int) -> str:
+    """The process's title as it set it; empty before that, and once it has ended."""
+    with contextlib.suppress(psutil.Error, IndexError):
+        return psutil.Process(pid).cmdline()[0]
+    return ""
+
+
 class Simulator:
     """One started simulator and its log."""
 
@@ -82,11 +89,14 @@ class Simulator:
         """Wait until it is ready, and note its children."""
         wait_for(lambda: READY in self.text() or self.process.poll() is not None)
         assert self.process.poll() is None, self.text()
-        self.children = [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
+        self.children = self.below()
         return self
 
+    def below(self) -> list[int]:
+        return [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
+
     def child(self, title: str) -> int:
-        (pid,) = (pid for pid in self.children if psutil.Process(pid).cmdline()[0] == title)
+        (pid,) = (pid for pid in self.children if name_of(pid) == title)
         return pid
 
 
@@ -131,7 +141,7 @@ def test_start_in_sglang_s_order(start: Callable[..., Simulator]) -> None:
 def test_children_have_sglang_s_titles(start: Callable[..., Simulator]) -> None:
     """A scheduler and a detokenizer stand beside the launcher."""
     one = start().ready()
-    titles = sorted(psutil.Process(pid).cmdline()[0] for pid in one.children)
+    titles = sorted(map(name_of, one.children))
     assert titles == ["sglang::detokenizer", "sglang::scheduler_TP0"]
 
 
@@ -281,7 +291,7 @@ def test_kill_scheduler_leaves_the_front_end(start: Callable[..., Simulator], co
         with pytest.raises(TimeoutError):
             chat(one.port, 1, wait_s=0.5)
     wait_for(lambda: ask(one.port, "GET", "/health")[0] == 503)
-    assert [psutil.Process(pid).cmdline()[0] for pid in one.children if alive(pid)] == ["sglang::detokenizer"]
+    assert [name_of(pid) for pid in one.children if alive(pid)] == ["sglang::detokenizer"]
     assert ask(one.port, "GET", "/v1/models")[0] == 200
 
 
@@ -297,9 +307,7 @@ def test_orphan_outlives_the_server(start: Callable[..., Simulator]) -> None:
     """A grandchild in a session of its own is still there when launcher and children are gone."""
     one = start("--sim-fault orphan")
     wait_for(lambda: READY in one.text())
-    wait_for(
-        lambda: "sglang::orphan" in [c.cmdline()[0] for c in psutil.Process(one.process.pid).children(recursive=True)]
-    )
+    wait_for(lambda: "sglang::orphan" in map(name_of, one.below()))
     one.ready()
     orphan = one.child("sglang::orphan")
     one.process.terminate()

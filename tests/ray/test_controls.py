@@ -26,7 +26,9 @@ from running import faulty_python
 import server
 from loadgen import cluster
 from loadgen.__main__ import main
+from loadgen.crew import WORKER_TITLE
 from loadgen.dataset import point_files, read_json
+from loadgen.footprint import titled
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_ray")]
 FAST = ("workload.max_tokens=128", "load.window_s=3", "output.quiet=true")
@@ -62,12 +64,7 @@ def rules_of(reasons: Iterable[Mapping[str, Any]]) -> set[str]:
 
 def workers() -> list[psutil.Process]:
     """The processes that drive, or have driven."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if "".join(process.cmdline()[:1]).startswith("ray::loadgen:worker"):
-                found.append(process)
-    return found
+    return titled(WORKER_TITLE)
 
 
 @contextlib.contextmanager

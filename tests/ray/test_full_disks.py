@@ -13,7 +13,9 @@ import psutil
 import pytest
 from running import Ended, eventually
 
+from loadgen.crew import WORKER_TITLE
 from loadgen.dataset import point_files, read_dataset, read_json, read_ledger, read_rows
+from loadgen.footprint import titled
 from loadgen.store import LEDGER, RESERVE
 
 pytestmark = pytest.mark.usefixtures("one_ray")
@@ -142,10 +144,9 @@ def test_r05_a_worker_that_may_not_write_more(tmp_path: Path, cli: Callable[...,
     soft: list[tuple[psutil.Process, tuple[int, int]]] = []
 
     def limit() -> None:
-        for child in psutil.Process().children(recursive=True):
-            if child.name().startswith("ray::loadgen:wo") or "loadgen:worker" in " ".join(child.cmdline()):
-                soft.append((child, child.rlimit(psutil.RLIMIT_FSIZE)))
-                child.rlimit(psutil.RLIMIT_FSIZE, (1, soft[-1][1][1]))
+        for child in titled(WORKER_TITLE):
+            soft.append((child, child.rlimit(psutil.RLIMIT_FSIZE)))
+            child.rlimit(psutil.RLIMIT_FSIZE, (1, soft[-1][1][1]))
 
     with once_rows_are_there(run / "c1", limit):
         ended = cli(*ASKED, "load.concurrency=[1,2]", f"load.requests=[{SECOND},{FIRST}]", f"hydra.run.dir={run}")

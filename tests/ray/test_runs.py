@@ -17,6 +17,7 @@ from running import faulty_python
 from loadgen import cluster, trial
 from loadgen.__main__ import main
 from loadgen.dataset import point_files, read_dataset, read_json, read_ledger
+from loadgen.footprint import titles
 from loadgen.interrupt import signals
 from loadgen.stack import hash_of
 from server.tls import UNVERIFIED
@@ -49,13 +50,10 @@ def test_two_workers_share_a_point(of_two_workers: Path) -> None:
 
 def test_ray_starts_only_what_a_run_uses() -> None:
     """Its web pages, its reader of logs and its autoscaler would run beside every measurement."""
-    titles = []
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-            titles.append(" ".join(child.cmdline()))
-    assert any("/raylet" in title for title in titles), titles
+    started = [title for _, title in titles()]
+    assert any("/raylet" in title for title in started), started
     unused = ("dashboard/dashboard.py", "_private/log_monitor.py", "_private/monitor.py")
-    assert [title for title in titles if any(name in title for name in unused)] == []
+    assert [title for title in started if any(name in title for name in unused)] == []
 
 
 def listening() -> set[tuple[str, str, int]]:
