@@ -115,6 +115,7 @@ def shards_of(cell: Cell, found: tuple[Prompt, ...]) -> list[worker.Shard]:
             api_key_env=conf.engine.api_key_env,
             tls=launched.spec.tls,
             keep_text=conf.output.text,
+            keep_rows=conf.output.uri is not None,
         )
         for number in range(count)
     ]

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -22,9 +22,9 @@ from loadgen.loads import check_load
 
 NAME = re.compile(r"[a-z0-9_]+")
 SHIPPED_WORKLOADS = ("diverse", "fixed_prompt", "random", "shared_prefix", "multi_turn")
-NOT_BUILT = {
-    "output.uri": "other file systems are not built yet; leave output.uri out, results go to the run's folder",
-}
+# Other file systems that pyarrow knows by an address.
+SCHEMES = ("s3", "gs", "hdfs", "file")
+URI_OPTIONS = ("endpoint_override", "scheme", "region", "retry_limit_seconds", "user")  # none of them is a secret
 
 
 def parse(composed: Mapping[str, Any], variants: Sequence[str]) -> Config:
@@ -75,9 +75,6 @@ def _said(error: OmegaConfBaseException) -> str:
 
 def check(config: Config) -> None:
     """Refuse what cannot be run or cannot be meant. Raises ConfigError, one sentence."""
-    for key, sentence in NOT_BUILT.items():
-        if value_of(config, key):
-            raise ConfigError(sentence)
     for rule in _RULES:
         rule(config)
 
@@ -207,6 +204,24 @@ def _check_flags(config: Config) -> None:
                 )
 
 
+def _check_output(config: Config) -> None:
+    uri = config.output.uri
+    if uri is None:
+        return
+    if "@" in uri:
+        raise ConfigError(
+            "output.uri holds a user or password; leave it out: each node's own environment has its rights"
+        )
+    if unknown := [name for name, _ in parse_qsl(urlsplit(uri).query, True) if name not in URI_OPTIONS]:
+        raise ConfigError(f"output.uri has the option {unknown[0]}; known are {', '.join(URI_OPTIONS)}")
+    scheme, place = urlsplit(uri).scheme, uri.partition("://")[2].partition("?")[0]
+    if scheme not in SCHEMES or not place.strip("/"):
+        raise ConfigError(
+            f"output.uri={uri}: give the address of a folder on another file system ({', '.join(SCHEMES)}), "
+            "as in s3://bucket/loadgen"
+        )
+
+
 def _check_rest(config: Config) -> None:
     if config.audit is not None:
         choice(config, "audit", ("outputs",))
@@ -230,5 +245,6 @@ _RULES: tuple[Callable[[Config], None], ...] = (
     check_load,
     check_drift,
     check_chaos,
+    _check_output,
     _check_rest,
 )

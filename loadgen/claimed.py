@@ -117,7 +117,12 @@ def sweep(root: Path) -> None:
 
 def belongs(path: Path, root: Path) -> bool:
     """Whether a file below `root` is of its command, and not of another one that has a folder of its own there."""
-    return next((place for place in path.parents if (place / LEDGER).is_file()), None) == root
+    return root_of(path) == root
+
+
+def root_of(path: Path) -> Path | None:
+    """The folder of the command to which a file belongs: the nearest above it with a ledger."""
+    return next((place for place in path.parents if (place / LEDGER).is_file()), None)
 
 
 def _remove(paths: Iterable[Path]) -> None:

@@ -5,7 +5,9 @@ Calls happen for each Point and once a second for each worker, never for each re
 
 import contextlib
 import secrets
-from collections.abc import Sequence
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import ray
 import ray.exceptions
 
-from loadgen import cluster, duty, footprint, store, warden, worker
+from loadgen import cluster, duty, footprint, remote, store, warden, worker
 from loadgen.board import Wall
 from loadgen.config import Load
 from loadgen.errors import ClusterError, Interrupted, LoadgenError, of_worker
@@ -21,6 +23,9 @@ from loadgen.interrupt import Stop
 from loadgen.nodes import Node, Places
 from loadgen.shard import without_plan
 
+PARTS_S_MAX = 600.0  # all workers' rows of a long Point, over a slow network
+COMPLETE_S_MAX = 1800.0  # ... where all of them go from one node
+FORGET_S_MAX = 5.0  # a folder's end
 KILLED_S = 1.0  # until Ray has seen the end of what was killed
 BOARD_S_MAX = 10.0  # an answer of the board; it does nothing but count
 WALL = "wall"
@@ -72,9 +77,7 @@ class Crew:
         # Ray only asks them to end, which who is frozen does not hear; an answer that crosses it ends the driver.
         if left and footprint.kill(footprint.titled(WORKER_TITLE)):
             _, left = ray.wait(left, num_returns=len(left), timeout=KILLED_S)
-        for ref in left:
-            with contextlib.suppress(Exception):
-                ray.cancel(ref, force=True)
+        _cancel(left)
 
 
 def hire(
@@ -103,6 +106,72 @@ def hire(
         for shard, seat in zip(shards, seats, strict=True)
     ]
     return Crew(key, wall, tasks, plan, stop)
+
+
+def publish(judged: remote.Judged, given: Mapping[int, tuple[Node, Path]], stop: Stop) -> dict[int, int]:
+    """Have workers' nodes write their parts of a Point, see remote.part; the rows of each that is written.
+
+    `given`: by worker its node, and the folder there that holds its rows. Raises Interrupted.
+    """
+    if warden.trouble():
+        return {}
+    refs = {
+        number: _aside(remote.part, seat, num_cpus=1).remote(judged, number, folder)
+        for number, (seat, folder) in given.items()
+    }
+    deadline_s, written = time.monotonic() + PARTS_S_MAX, {}
+    try:
+        for number, ref in refs.items():
+            left_s = max(0.0, deadline_s - time.monotonic())
+            with contextlib.suppress(ClusterError):  # whoever cannot: it is done here then
+                written[number] = cluster.result(ref, stop, left_s, f"worker {number}'s part")
+    finally:
+        _cancel(list(refs.values()))  # one that comes late would write over what was written in its place
+    return written
+
+
+def complete(
+    judged: remote.Judged, folder: Path, written: Mapping[int, int], driver: Node, stop: Stop
+) -> list[int] | None:
+    """The same of what is left, on the driver's node, see remote.complete: who waits for a network hears no signal.
+
+    Raises StorageError, ClusterError, Interrupted.
+    """
+    if warden.trouble():
+        return remote.complete(judged, folder, written)
+    ref = _aside(remote.complete, driver, num_cpus=0).remote(judged, folder, written)
+    try:
+        done: list[int] | None = cluster.result(ref, stop, COMPLETE_S_MAX, f"{judged.uri}: what writes there")
+        return done
+    except ClusterError as error:
+        raise of_worker(error.__cause__) if isinstance(error.__cause__, ray.exceptions.RayError) else error from None
+    finally:
+        _cancel([ref])
+
+
+def forget(given: Mapping[int, tuple[Node, Path]]) -> None:
+    """Take away folders on workers' nodes; one that is silent keeps its own for a day."""
+    if given and not warden.trouble():
+        refs = [
+            _aside(shutil.rmtree, seat, num_cpus=0).remote(folder, ignore_errors=True)
+            for seat, folder in given.values()
+        ]
+        ray.wait(refs, num_returns=len(refs), timeout=FORGET_S_MAX)
+        _cancel(refs)
+
+
+def _aside(call: Callable[..., Any], seat: Node, num_cpus: int) -> Any:
+    """A task that is no worker's."""
+    return ray.remote(call).options(num_cpus=num_cpus, max_retries=0, name="loadgen:aside", **cluster.on(seat))
+
+
+def _cancel(refs: list[Any]) -> None:
+    if warden.trouble():
+        return
+    _, left = ray.wait(refs, num_returns=len(refs), timeout=0)
+    for ref in left:
+        with contextlib.suppress(Exception):
+            ray.cancel(ref, force=True)
 
 
 def first(places: Places) -> None:

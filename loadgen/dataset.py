@@ -23,6 +23,7 @@ from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column, Outcome
 POINT = "point.json"  # the commit mark, written last
 REQUESTS_FILE = "requests.parquet"
 HEALTH_FILE = "health.parquet"
+PART = "-"  # in the name of a worker's own file, before its number
 ROW_STREAMS, TEXT_STREAMS = "_requests_*.arrows", "_requests_*.jsonl"  # of workers, until their Point is whole
 ROWS_AT_ONCE = 10_000  # of 512 events each: 100 MB
 BATCHES_AT_ONCE = 32  # of a stream; a batch alone takes 70 kB beside its rows
@@ -65,9 +66,9 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
                 yield batch
 
 
-def all_rows(folder: Path) -> pa.Table:
-    """The rows that all workers of a Point have written in the order of `seq`, each list column in one piece."""
-    found = map(read_rows, sorted(folder.glob(ROW_STREAMS)))
+def all_rows(folder: Path, worker: int | None = None) -> pa.Table:
+    """The rows that all workers of a Point, or one of them, have written: by `seq`, each list column in one piece."""
+    found = map(read_rows, sorted(folder.glob(_streams_of(ROW_STREAMS, worker))))
     rows = pa.concat_tables([table([], IDENTITY + REQUEST), *found], promote_options="permissive")
     order = np.argsort(rows["seq"].to_numpy())
     lists = [field for field in rows.schema if pa.types.is_list(field.type)]
@@ -93,6 +94,10 @@ def _in_order(lists: pa.ChunkedArray, order: np.ndarray) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, values, lists.type, mask=pa.array(absent))
 
 
+def _streams_of(pattern: str, worker: int | None) -> str:
+    return pattern if worker is None else pattern.replace("*", str(worker))
+
+
 def streams(root: Path) -> list[Path]:
     """What workers have written at and below `root` and no whole Point has taken over yet."""
     return [*root.rglob(ROW_STREAMS), *root.rglob(TEXT_STREAMS)]
@@ -106,9 +111,15 @@ def mark_server_gone(requests: pa.Table, noticed_ns: int) -> pa.Table:
     return requests.set_column(requests.schema.get_field_index("outcome"), "outcome", gone)
 
 
-def text_lines(folder: Path) -> Iterator[bytes]:
-    """The answers that all workers of a Point have written, as lines of JSON, less one that a kill cut off."""
-    for stream in sorted(folder.glob(TEXT_STREAMS)):
+def with_verdict(requests: pa.Table, status: str) -> pa.Table:
+    """The rows as they are kept: each tells the verdict of its Point."""
+    verdict = pa.array([status] * len(requests), pa.string())
+    return requests.set_column(requests.schema.get_field_index("verdict"), "verdict", verdict)
+
+
+def text_lines(folder: Path, worker: int | None = None) -> Iterator[bytes]:
+    """The answers that a Point's workers, or one, have written, as lines of JSON, less one that a kill cut off."""
+    for stream in sorted(folder.glob(_streams_of(TEXT_STREAMS, worker))):
         with reported(stream, "read"), stream.open("rb") as file:
             yield from (line for line in file if line.endswith(b"\n"))
 
@@ -151,19 +162,28 @@ def point_files(roots: Path | Sequence[Path]) -> list[Path]:
     return sorted({path for root in below for path in root.rglob(POINT)})
 
 
+def files_of(path: Path) -> list[Path]:
+    """The files that a point.json means by this path: one, or several where each worker wrote its own (output.uri)."""
+    return sorted(path.parent.glob(path.name))
+
+
 def request_batches(path: Path, names: Sequence[str]) -> Iterator[pa.Table]:
     """The named columns of a Point's rows, in parts that fit into any memory. Raises StorageError for a broken file."""
-    try:
-        with reported(path, "read"), pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(names)):
-                yield pa.Table.from_batches([batch])
-    except pa.ArrowInvalid as error:
-        raise StorageError(f"{path} is not whole Parquet ({error}); remove its Point's folder or restore it") from error
+    for one in files_of(path) or [path]:
+        try:
+            with reported(one, "read"), pq.ParquetFile(one) as file:
+                for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(names)):
+                    yield pa.Table.from_batches([batch])
+        except pa.ArrowInvalid as error:
+            advice = "remove its Point's folder or restore it"
+            raise StorageError(f"{one} is not whole Parquet ({error}); {advice}") from error
 
 
 def read_dataset(roots: Path | Sequence[Path], name: str = REQUESTS_FILE) -> pa.Table:
     """All whole Points' files called `name` below `roots` as one table; a column that a file lacks is null there."""
-    files = [folder / name for folder in (path.parent for path in point_files(roots)) if (folder / name).exists()]
+    parts = name.replace(".", f"{PART}*.")
+    folders = [path.parent for path in point_files(roots)]
+    files = [file for at in folders for file in files_of(at / name) or files_of(at / parts)]
     if not files:
         return table([], {REQUESTS_FILE: REQUESTS, HEALTH_FILE: HEALTH}[name])
     from pyarrow.dataset import dataset  # here: it brings pandas where that is installed, and no run reads a dataset

@@ -4,6 +4,7 @@ It must not know of Ray: `wall` is whatever has `beat.remote`. What is imported 
 costs.
 """
 
+import shutil
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,9 @@ from typing import Any
 import uvloop
 
 from loadgen import cores, record, rowstream, store, worker
+from loadgen.errors import StorageError
 from loadgen.plan import Plan
+from server import apart
 
 
 def work(shard: worker.Shard | None, wall: Any, key: str, mark: str | None, plan: Plan | None) -> dict[str, Any]:
@@ -50,20 +53,61 @@ def _written(shard: worker.Shard, wall: Any, key: str, folder: Path) -> dict[str
 
 
 def _sent(shard: worker.Shard, wall: Any, key: str) -> dict[str, Any]:
-    """With the rows that no beat has carried, where the board was lost meanwhile, under `left`."""
+    """With the rows that no beat has carried, where the board was lost meanwhile, under `left`.
+
+    Where this node will write its part of the dataset, its rows stay here too, in the folder `apart`.
+    """
     rows = rowstream.RowSender()
+    kept = Kept(shard.worker) if shard.keep_rows else None
 
     async def tell(beat: dict[str, Any]) -> dict[str, Any]:
         if beat["phase"] == "ready":
             return await _tell(wall, key, beat)
         parcel = rows.parcel()
+        if kept:
+            kept.add(parcel)
         answer = await _tell(wall, key, beat, parcel)
         if answer.get("kept"):
             rows.arrived(parcel)
         return answer
 
-    done = uvloop.run(worker.drive(shard, tell, rows.append_with_texts))
-    return {**done, "left": rows.parcel()}
+    try:
+        done = uvloop.run(worker.drive(shard, tell, rows.append_with_texts))
+    except BaseException:
+        if kept:
+            kept.drop()
+        raise
+    left = rows.parcel()
+    if kept:
+        kept.add(left)
+    return {**done, "left": left, "apart": str(kept.folder) if kept and kept.folder else None}
+
+
+class Kept:
+    """A worker's rows on its own node too, in a folder apart, as long as the node takes them: they travel anyway."""
+
+    def __init__(self, worker: int) -> None:
+        self._worker, self._able = worker, True
+        self.folder: Path | None = None
+
+    def add(self, parcel: rowstream.Parcel) -> None:
+        """What is on its way to the driver's disk."""
+        if not self._able:
+            return
+        try:
+            if self.folder is None:
+                apart.remove_ownerless()
+                self.folder = apart.new()
+            store.keep(self.folder, self._worker, parcel)
+        except (OSError, StorageError):
+            self.drop()
+
+    def drop(self) -> None:
+        """Take the folder away, and take no more."""
+        self._able = False
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder = None
 
 
 async def _tell(wall: Any, key: str, beat: dict[str, Any], *rows: rowstream.Parcel) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from loadgen import (
     point,
     preflight,
     prompts,
+    publish,
     report,
     resume,
     searching,
@@ -73,6 +74,7 @@ def run_all(collected: Collected) -> int:
     folders = [run.folder.relative_to(collected.root) for run in runs]
     asked = resume.question([run.config for run in runs], folders, [one.digest for one in asks])
     older = _older(collected, asked)
+    publish.require([run.config for run in runs])
     results = sys.stdout
     # Ray tells of a lost process on stdout, which is for results.
     with (
@@ -85,6 +87,7 @@ def run_all(collected: Collected) -> int:
         runs = [dataclasses.replace(run, folder=root / run.folder.relative_to(collected.root)) for run in runs]
         with claimed.held(root):
             resume.begin(root, asked, collected.command)
+            publish.missing(runs, root, places.driver, stop)
             return measure(runs, specs, asks, places, root, stop, collected.command, results)
 
 
@@ -238,7 +241,7 @@ class Grid:
             progress.line(f"{judged['status']} at {level.words}: {in_words(reason)}{advice}{tail}")
         self.ledger.keep(run, level, done, code)
         if code == StorageError.exit_code:  # the next Point would find no room either
-            raise StorageError(f"results of {level.words} could not be written, and no other Point is begun")
+            raise StorageError(f"not all results of {level.words} could be written, and no other Point is begun")
         # Whatever state the server is in, the next Point starts with a fresh one.
         if judged["status"] == verdict.FAILED and code == ServerError.exit_code:
             self.servers.drop(progress)

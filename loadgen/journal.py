@@ -24,7 +24,7 @@ import yaml
 from loadgen import advice, evidence, notebook, notes, store
 from loadgen.comparison import Times
 from loadgen.config import BASELINE
-from loadgen.dataset import read_json, reported
+from loadgen.dataset import files_of, read_json, reported
 from loadgen.errors import ConfigError, LoadgenError
 from loadgen.history import History, Known, history
 from loadgen.pairing import Point
@@ -118,7 +118,7 @@ def _never(line: Mapping[str, Any], asked: Callable[[str], Mapping[str, Any]]) -
 def latencies(point: Point) -> dict[str, np.ndarray]:
     """Those of a Point that conclusions look at, milliseconds by name; none where only its point.json was kept."""
     path = Path(point["folder"]) / point["files"]["requests"]
-    if not path.is_file():
+    if not files_of(path):
         return {}
     found = evidence.times(point)
     return {LATENCY: found[LATENCY]} if LATENCY in found else {}

@@ -18,6 +18,7 @@ from loadgen import (
     launch,
     prompts,
     proven,
+    publish,
     record,
     replay,
     served,
@@ -89,6 +90,8 @@ def measure(
             store.write_json(place / store.POINT, point)
         except StorageError as error:
             progress.warn(f"the profile is not kept: {error}")
+    if conf.output.uri is not None and not publish.whole(cell, watch, _inside(cell, watch), point, progress, stop):
+        return point, StorageError.exit_code
     return point, code
 
 
@@ -127,11 +130,15 @@ def _shower(cell: Cell, ladder: Ladder, progress: Progress) -> Callable[[Mapping
     return show
 
 
+def _inside(cell: Cell, watch: Watch) -> tuple[int, int] | None:
+    """The window (ns) in which requests count; None where all do."""
+    span: Window | None = watch.board["window"]
+    return (span.start_ns, span.end_ns) if span else None if cell.counted else (0, 0)
+
+
 def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
     """Judge, compute, write. The rows of a Point that failed are kept and marked; it has no headline numbers."""
-    span: Window | None = watch.board["window"]
-    inside = (span.start_ns, span.end_ns) if span else None if cell.counted else (0, 0)
-    rows = store.requests_table(cell.folder, inside)
+    rows = store.requests_table(cell.folder, _inside(cell, watch))
     if watch.died_ns is not None:
         rows = dataset.mark_server_gone(rows, watch.died_ns)
     health = [{**cell.identity, **row} for row in watch.health]
@@ -143,7 +150,7 @@ def _conclude(cell: Cell, watch: Watch) -> tuple[dict[str, Any], int]:
         judged, numbers = watch.failed or cut_off(error), None
     point = _content(cell, watch, judged, numbers)
     try:
-        store.commit_point(cell.folder, rows, health, point)
+        store.commit_point(cell.folder, rows, health, point, streams_needed=cell.conf.output.uri is not None)
     except StorageError as error:
         return _unkept(cell, point, judged, error)
     return point, judged.exit_code

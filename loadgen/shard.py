@@ -42,6 +42,7 @@ class Shard:
     api_key_env: str | None = None
     tls: Tls = VERIFIED
     keep_text: bool = False
+    keep_rows: bool = False  # on a node without the driver's disk too: its part of the dataset is written there
     in_flight_max: int = 0  # requests of this worker at once: the worker finds it out
 
 

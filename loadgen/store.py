@@ -27,6 +27,7 @@ from loadgen.dataset import (
     reported,
     streams,
     text_lines,
+    with_verdict,
 )
 from loadgen.errors import StorageError
 from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column
@@ -37,6 +38,7 @@ LEDGER = "ledger.jsonl"
 TEXTS = "text.jsonl"  # answers, kept only when asked
 CONTENTS = (REQUESTS_FILE, HEALTH_FILE, TEXTS)  # of a Point: they count only with its point.json
 RESERVE = ".reserve"  # room for the last words of a command whose disk is full
+COMPRESSION = "zstd"  # of Parquet
 STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of an Arrow IPC stream
 FOLDER_TRIES_MAX = 1000  # runs begun in the same second; more means that something else is wrong
 FOLDER_NAME_CHARS_MAX = 100  # file systems stop at 255 bytes
@@ -171,9 +173,9 @@ def stream_path(folder: Path, worker: int) -> Path:
     return folder / f"_requests_{worker}.arrows"
 
 
-def requests_table(folder: Path, window_ns: tuple[int, int] | None) -> pa.Table:
-    """All workers' rows of a Point by seq, with `in_window` set (no window: every row is); `verdict` is still null."""
-    rows = all_rows(folder)
+def requests_table(folder: Path, window_ns: tuple[int, int] | None, worker: int | None = None) -> pa.Table:
+    """A Point's rows by seq, or those of one worker, with `in_window` set (no window: all are); `verdict` is null."""
+    rows = all_rows(folder, worker)
     pa.default_memory_pool().release_unused()  # what was read; kept, it would lie beside all that is made of it
     seqs = rows["seq"].to_numpy()
     assert (np.diff(seqs) > 0).all(), f"a request of {folder} was recorded twice"
@@ -183,19 +185,27 @@ def requests_table(folder: Path, window_ns: tuple[int, int] | None) -> pa.Table:
 
 
 def commit_point(
-    folder: Path, requests: pa.Table, health: Sequence[Mapping[str, Any]], point: Mapping[str, Any]
+    folder: Path,
+    requests: pa.Table,
+    health: Sequence[Mapping[str, Any]],
+    point: Mapping[str, Any],
+    streams_needed: bool = False,
 ) -> None:
-    """Make a Point whole: its tables and texts, then `point.json`, then the workers' streams go.
+    """Make a Point whole: its tables and texts, then `point.json`, then the workers' streams go unless they are needed.
 
     `requests` is what `requests_table` gave; `point` is what `point.json` holds, its verdict is set in every row.
     """
-    verdict = pa.array([point["verdict"]["status"]] * len(requests), pa.string())
-    judged = requests.set_column(requests.schema.get_field_index("verdict"), "verdict", verdict)
-    write_parquet(folder / REQUESTS_FILE, judged, REQUESTS)
+    write_parquet(folder / REQUESTS_FILE, with_verdict(requests, point["verdict"]["status"]), REQUESTS)
     write_parquet(folder / HEALTH_FILE, health, HEALTH)
     _gather_texts(folder)
     write_json(folder / POINT, point)
-    with suppress(OSError):  # the Point is whole; what stays of them goes when the folder is gone on with
+    if not streams_needed:
+        drop_streams(folder)
+
+
+def drop_streams(folder: Path) -> None:
+    """Take away what the workers of a whole Point have written; what stays goes when the folder is gone on with."""
+    with suppress(OSError):
         for stream in streams(folder):
             stream.unlink()
 
@@ -233,7 +243,7 @@ def write_parquet(path: Path, rows: pa.Table | Sequence[Mapping[str, Any]], colu
     """Write a table or rows as Parquet with exactly these columns, in one step."""
     whole = fitted(rows, columns) if isinstance(rows, pa.Table) else table(rows, columns)
     with _replacing(path) as temporary:
-        pq.write_table(whole, temporary, compression="zstd", row_group_size=ROWS_AT_ONCE)  # encodes one at a time
+        pq.write_table(whole, temporary, compression=COMPRESSION, row_group_size=ROWS_AT_ONCE)  # encodes one at a time
 
 
 def write_bytes(path: Path, data: bytes) -> None:

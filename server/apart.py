@@ -1,7 +1,7 @@
-"""A folder for the server's log on a node that has not the driver's disk, named after its owner, and its end.
+"""A folder on a node that has not the driver's disk, for a server's log or a worker's rows, and its end.
 
-Its owner takes it away when all of it was fetched. One that was killed cannot, and it is all that tells how its server
-ended: a server's start on that node takes it away when it is a day old and nobody will come for it.
+It is named after its owner, who takes it away when all of it was fetched. One that was killed cannot, and it may be all
+that tells how its server ended: the next on that node takes it away when it is a day old and nobody will come for it.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from server import guard
 
-PREFIX = "loadgen-server-"
+PREFIX = "loadgen-apart-"
 KEPT_S = 86_400.0  # since something was written there; also for owners in containers, whose numbers say nothing here
 
 

@@ -81,7 +81,7 @@ ONLY_IN = {
     "ray": {"loadgen.cluster", "loadgen.crew", "server.actor"},
     "hydra": {"loadgen.__main__"},
     "aiohttp": {"loadgen.stream", "loadgen.wire"},
-    "pyarrow": {"loadgen.store", "loadgen.dataset", "loadgen.columns"},
+    "pyarrow": {"loadgen.store", "loadgen.dataset", "loadgen.columns", "loadgen.remote"},
     "omegaconf": {"loadgen.config", "loadgen.checks", "loadgen.__main__"},
 }
 FORBIDDEN = {"pickle", "dill", "cloudpickle", "marshal", "shelve", "torch"}

@@ -26,7 +26,7 @@ REFUSED = [
     ([BASELINE, "engine=sglang"], "model.path=..."),
     (["+variant=eagle_topk1_v2", "engine=sglang", "model.path=/m"], "model.draft_path=..."),
     ([BASELINE, "workload.source=jsonl", "workload.path=nosuch.jsonl"], "nosuch.jsonl"),
-    ([BASELINE, "output.uri='s3://x'"], "not built yet"),
+    ([BASELINE, "output.uri='ftp://x'"], "output.uri=ftp://x: give the address of a folder on another file system"),
     ([BASELINE, "cluster.workers=5000", "engine=sim"], "cluster.workers=5000 needs 5000 CPUs, this machine has "),
     ([BASELINE, "resume=true"], "resume=true"),
     ([BASELINE, "hydra.run.dir=/proc/nowhere/x"], "hydra.run.dir"),

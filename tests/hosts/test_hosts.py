@@ -30,7 +30,7 @@ from server import apart
 
 AHEAD_MS = 3000.0
 GONE_S_MAX = 20.0  # from kill -9 of the driver to the end of its server on another host
-RESULTS = "/tmp/results"
+RESULTS, ELSEWHERE = "/tmp/results", "/tmp/elsewhere"
 ADDRESS = f"cluster.address={hosts.NETWORK}.1:{PORT}"
 SMALL = ("+variant=baseline", "engine=sim", "workload.max_tokens=128")
 
@@ -93,14 +93,14 @@ def p50(folder: Path, level: int) -> float:
     return float(point_of(folder, level)["summary"]["ttft_ms"]["p50"])
 
 
-def test_who_does_what_and_what_travels(cli: Callable[..., Ended]) -> None:
+def test_who_does_what_and_what_travels(cli: Callable[..., Ended], three: list[Host]) -> None:
     """The labelled host serves on its own address, the others drive; rows, texts and the log come to the driver's disk.
 
     Figures equal those of one host; the offset of a client's clock is found and changes no latency.
     """
     asked = (*SMALL, "engine.sim_speed=5", "load.concurrency=8", "load.window_s=8", "output.text=true")
     here = cli(*asked)
-    ended = cli(*asked, "cluster=ray", ADDRESS)
+    ended = cli(*asked, "cluster=ray", ADDRESS, f"output.uri=file://{ELSEWHERE}")
     assert ended.code in (0, 6), ended.err
     assert "server on beta (10.77.0.2), load from alpha (10.77.0.1), gamma (10.77.0.3)" in ended.err
     point, launch = point_of(ended.folder, 8), json.loads((ended.folder / "launch.json").read_text())
@@ -121,6 +121,21 @@ def test_who_does_what_and_what_travels(cli: Callable[..., Ended]) -> None:
     assert several["tpot_ms"]["p50"] == pytest.approx(one["tpot_ms"]["p50"], rel=0.05)
     assert several["ttft_ms"]["p50"] == pytest.approx(one["ttft_ms"]["p50"], abs=5)
     assert not list(ended.folder.rglob(".mark-*"))
+    assert "worker 1: written to file:///tmp/elsewhere from here" in ended.err
+    check_parts(three, point["point_id"], len(rows))
+
+
+def check_parts(three: list[Host], name: str, rows: int) -> None:
+    """gamma has written its part, where alpha does not see it: so alpha has written that one too, and the mark."""
+    assert not three[1].seen(ELSEWHERE).exists()
+    ((alpha,), (gamma,)) = (list(three[place].seen(ELSEWHERE).glob(f"*/{name}")) for place in (0, 2))
+    assert sorted(path.name for path in gamma.iterdir()) == ["requests-1.parquet", "text-1.jsonl"]
+    parts = [alpha / f"requests-{worker}.parquet" for worker in range(2)]
+    assert sum(pq.ParquetFile(part).metadata.num_rows for part in parts) == rows
+    theirs, ours = (pq.ParquetFile(part).read() for part in (gamma / "requests-1.parquet", parts[1]))
+    assert theirs.equals(ours)
+    assert set(theirs["worker"].to_pylist()) == {1}
+    assert (alpha / "point.json").is_file()
 
 
 def test_every_request_of_250_streams_once(cli: Callable[..., Ended]) -> None:
