@@ -18,7 +18,7 @@ import ray.exceptions
 from loadgen import cluster, duty, footprint, remote, store, warden, worker
 from loadgen.board import Wall
 from loadgen.config import Load
-from loadgen.errors import ClusterError, Interrupted, LoadgenError, of_worker
+from loadgen.errors import ClusterError, Interrupted, LoadgenError, StorageError, of_worker
 from loadgen.interrupt import Stop
 from loadgen.nodes import Node, Places
 from loadgen.shard import without_plan
@@ -116,8 +116,7 @@ def publish(judged: remote.Judged, given: Mapping[int, tuple[Node, Path]], stop:
     if warden.trouble():
         return {}
     refs = {
-        number: _aside(remote.part, seat, num_cpus=1).remote(judged, number, folder)
-        for number, (seat, folder) in given.items()
+        number: _aside(remote.part, seat).remote(judged, number, folder) for number, (seat, folder) in given.items()
     }
     deadline_s, written = time.monotonic() + PARTS_S_MAX, {}
     try:
@@ -135,16 +134,17 @@ def complete(
 ) -> list[int] | None:
     """The same of what is left, on the driver's node, see remote.complete: who waits for a network hears no signal.
 
-    Raises StorageError, ClusterError, Interrupted.
+    Raises StorageError, Interrupted.
     """
     if warden.trouble():
         return remote.complete(judged, folder, written)
-    ref = _aside(remote.complete, driver, num_cpus=0).remote(judged, folder, written)
+    ref = _aside(remote.complete, driver).remote(judged, folder, written)
     try:
         done: list[int] | None = cluster.result(ref, stop, COMPLETE_S_MAX, f"{judged.uri}: what writes there")
         return done
     except ClusterError as error:
-        raise of_worker(error.__cause__) if isinstance(error.__cause__, ray.exceptions.RayError) else error from None
+        cause = of_worker(error.__cause__) if isinstance(error.__cause__, ray.exceptions.RayError) else error
+        raise (cause if isinstance(cause, StorageError) else StorageError(str(cause))) from None
     finally:
         _cancel([ref])
 
@@ -152,17 +152,14 @@ def complete(
 def forget(given: Mapping[int, tuple[Node, Path]]) -> None:
     """Take away folders on workers' nodes; one that is silent keeps its own for a day."""
     if given and not warden.trouble():
-        refs = [
-            _aside(shutil.rmtree, seat, num_cpus=0).remote(folder, ignore_errors=True)
-            for seat, folder in given.values()
-        ]
+        refs = [_aside(shutil.rmtree, seat).remote(folder, ignore_errors=True) for seat, folder in given.values()]
         ray.wait(refs, num_returns=len(refs), timeout=FORGET_S_MAX)
         _cancel(refs)
 
 
-def _aside(call: Callable[..., Any], seat: Node, num_cpus: int) -> Any:
-    """A task that is no worker's."""
-    return ray.remote(call).options(num_cpus=num_cpus, max_retries=0, name="loadgen:aside", **cluster.on(seat))
+def _aside(call: Callable[..., Any], seat: Node) -> Any:
+    """A task that is no worker's, and does not wait for a CPU that somebody else has meanwhile."""
+    return ray.remote(call).options(num_cpus=0, max_retries=0, name="loadgen:aside", **cluster.on(seat))
 
 
 def _cancel(refs: list[Any]) -> None:

@@ -23,7 +23,7 @@ from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column, Outcome
 POINT = "point.json"  # the commit mark, written last
 REQUESTS_FILE = "requests.parquet"
 HEALTH_FILE = "health.parquet"
-PART = "-"  # in the name of a worker's own file, before its number
+PART, NUMBERED = "-", "[0-9]*"  # in the name of a worker's own file, before its number; all numbers
 ROW_STREAMS, TEXT_STREAMS = "_requests_*.arrows", "_requests_*.jsonl"  # of workers, until their Point is whole
 ROWS_AT_ONCE = 10_000  # of 512 events each: 100 MB
 BATCHES_AT_ONCE = 32  # of a stream; a batch alone takes 70 kB beside its rows
@@ -181,7 +181,7 @@ def request_batches(path: Path, names: Sequence[str]) -> Iterator[pa.Table]:
 
 def read_dataset(roots: Path | Sequence[Path], name: str = REQUESTS_FILE) -> pa.Table:
     """All whole Points' files called `name` below `roots` as one table; a column that a file lacks is null there."""
-    parts = name.replace(".", f"{PART}*.")
+    parts = name.replace(".", f"{PART}{NUMBERED}.")
     folders = [path.parent for path in point_files(roots)]
     files = [file for at in folders for file in files_of(at / name) or files_of(at / parts)]
     if not files:

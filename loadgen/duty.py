@@ -4,6 +4,7 @@ It must not know of Ray: `wall` is whatever has `beat.remote`. What is imported 
 costs.
 """
 
+import contextlib
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -89,15 +90,15 @@ class Kept:
     def __init__(self, worker: int) -> None:
         self._worker, self._able = worker, True
         self.folder: Path | None = None
+        with contextlib.suppress(OSError):
+            apart.remove_ownerless()  # gigabytes of a killed one, perhaps: not while anything is measured
 
     def add(self, parcel: rowstream.Parcel) -> None:
         """What is on its way to the driver's disk."""
         if not self._able:
             return
         try:
-            if self.folder is None:
-                apart.remove_ownerless()
-                self.folder = apart.new()
+            self.folder = self.folder or apart.new()
             store.keep(self.folder, self._worker, parcel)
         except (OSError, StorageError):
             self.drop()

@@ -4,9 +4,9 @@ Workers' nodes write their own rows; the driver what is small, the parts that ar
 mark. The Point on the driver's disk stands whatever becomes of it, and resume=true catches up with what is missing.
 """
 
-import hashlib
-import socket
 import sys
+import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,43 @@ from loadgen.asked import Run
 from loadgen.cell import Cell
 from loadgen.config import Config
 from loadgen.dataset import point_files, read_json
-from loadgen.errors import Interrupted, LoadgenError
+from loadgen.errors import Interrupted, LoadgenError, StorageError
 from loadgen.interrupt import Stop
 from loadgen.nodes import Node
 from loadgen.progress import Progress
+from loadgen.resume import RUNS
 from loadgen.verdict import INTERRUPTED
 from loadgen.watch import Watch
 
+REQUIRE_S_MAX = 60.0  # an empty file
+POLL_S = 0.2
+
 
 def require(configs: Iterable[Config]) -> None:
-    """Show that what these ask for can be written where they ask for it. Raises StorageError."""
+    """Show that what these ask for can be written where they ask for it. Raises StorageError.
+
+    Nothing is started yet, no task either: in a thread, since who waits for a network hears no Ctrl-C.
+    """
     for uri in dict.fromkeys(conf.output.uri for conf in configs):
-        if uri is not None:
-            remote.require(uri)
+        if uri is None:
+            continue
+        wrong: list[StorageError | None] = []
+        threading.Thread(target=_try, args=(uri, wrong), daemon=True).start()
+        deadline_s = time.monotonic() + REQUIRE_S_MAX
+        while not wrong and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
+        if not wrong:
+            raise StorageError(f"cannot write {uri}: no answer within {REQUIRE_S_MAX:g} s; look at the network")
+        if wrong[0]:
+            raise wrong[0]
+
+
+def _try(uri: str, wrong: list[StorageError | None]) -> None:
+    try:
+        remote.require(uri)
+        wrong.append(None)
+    except StorageError as error:
+        wrong.append(error)
 
 
 def whole(
@@ -71,7 +95,7 @@ def whole(
 def missing(runs: Sequence[Run], root: Path, driver: Node, stop: Stop) -> None:
     """Publish the Points of a command's runs that are not there yet: a kill or a lost network came between.
 
-    Raises StorageError, ClusterError, Interrupted.
+    Raises StorageError, Interrupted.
     """
     for run in runs:
         if (uri := run.config.output.uri) is None:
@@ -90,7 +114,5 @@ def _judged(
     uri: str, folder: Path, point: Mapping[str, Any], window_ns: tuple[int, int] | None, died_ns: int | None
 ) -> remote.Judged:
     """Points of one command lie in one folder there, by which a reader knows them: here it is that of its ledger."""
-    root = (claimed.root_of(folder) or folder.parent).resolve()
-    known = hashlib.sha256(f"{socket.gethostname()} {root}".encode()).hexdigest()[:8]
-    command = store.folder_name(f"{'-'.join(root.parts[-2:])}-{known}")
+    command = read_json((claimed.root_of(folder) or folder.parent) / RUNS)["name"]
     return remote.Judged(uri, f"{command}/{point['point_id']}", point["verdict"]["status"], window_ns, died_ns)

@@ -24,6 +24,8 @@ from loadgen.record import REQUESTS
 from loadgen.rowstream import to_json
 
 REACHED = "_loadgen"  # written before anything is measured: later it would be too late to hear that it may not be
+ELSEWHERE = "look at the address, its rights and the network"
+WRITERS_MAX = 16  # parts that one pass writes: what waits to be sent is held for each
 AT_ONCE = ("s3", "gcs")  # what is being written there is not seen until all of it is, and there are no folders
 
 
@@ -34,7 +36,7 @@ def part_of(name: str, worker: int | str) -> str:
 
 # Of point.json there: what lies beside it.
 FILES = {
-    "requests": part_of(store.REQUESTS_FILE, "*"),
+    "requests": part_of(store.REQUESTS_FILE, dataset.NUMBERED),
     "health": store.HEALTH_FILE,
     "launch": "launch.json",
     "server_log": None,
@@ -54,15 +56,13 @@ class Judged:
 
 
 @contextlib.contextmanager
-def _told(place: str, doing: str = "write") -> Iterator[None]:
+def _told(place: str, doing: str = "write", advice: str = ELSEWHERE) -> Iterator[None]:
     """Turn what a file system, or Arrow, says into one sentence."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
         said = " ".join(str(error).split())
-        raise StorageError(
-            f"cannot {doing} {place}: {said}; look at the address, its rights and the network"
-        ) from error
+        raise StorageError(f"cannot {doing} {place}: {said}; {advice}") from error
 
 
 @functools.cache
@@ -112,13 +112,13 @@ def part(judged: Judged, worker: int, streams: Path) -> int:
         system, path = _path(judged.uri, f"{judged.folder}/{part_of(store.REQUESTS_FILE, worker)}")
         groups = {"compression": store.COMPRESSION, "row_group_size": dataset.ROWS_AT_ONCE}
         pq.write_table(rows, path, filesystem=system, **groups)
-    _write_texts(judged, worker, dataset.text_lines(streams, worker))
+    if lines := list(dataset.text_lines(streams, worker)):
+        _write_texts(judged, worker, lines)
     return len(rows)
 
 
 def _write_texts(judged: Judged, worker: int, lines: Iterable[bytes]) -> None:
-    if texts := b"".join(lines):
-        _write(judged.uri, f"{judged.folder}/{part_of(store.TEXTS, worker)}", texts)
+    _write(judged.uri, f"{judged.folder}/{part_of(store.TEXTS, worker)}", b"".join(lines))
 
 
 def complete(judged: Judged, folder: Path, written: Mapping[int, int]) -> list[int] | None:
@@ -131,20 +131,21 @@ def complete(judged: Judged, folder: Path, written: Mapping[int, int]) -> list[i
         seen = _names(judged)
     if store.POINT in seen:
         return None
-    with _told(str(folder), "read"), pq.ParquetFile(folder / store.REQUESTS_FILE) as file:
-        rows = Counter(file.read(["worker"])["worker"].to_pylist())
-        left = [
-            worker
-            for worker in sorted(rows)
-            if written.get(worker) != rows[worker] or part_of(store.REQUESTS_FILE, worker) not in seen
-        ]
-        if left:
-            _write_parts(judged, folder, file, left)
-    point = dataset.read_json(folder / store.POINT)
-    for name, called in FILES.items():
-        path = folder / (point["files"].get(name) or "")
-        if name != "requests" and called and path.is_file():
-            _write(judged.uri, f"{judged.folder}/{called}", path.read_bytes())
+    with _told(str(folder), "read", "restore it, or take it away: its Point is measured again"):
+        with pq.ParquetFile(folder / store.REQUESTS_FILE) as file:
+            rows = Counter(file.read(["worker"])["worker"].to_pylist())
+            left = [
+                worker
+                for worker in sorted({*rows, *written})
+                if written.get(worker) != rows[worker] or part_of(store.REQUESTS_FILE, worker) not in seen
+            ]
+            for first in range(0, len(left), WRITERS_MAX):
+                _write_parts(judged, folder, file, left[first : first + WRITERS_MAX], seen)
+        point = dataset.read_json(folder / store.POINT)
+        for name, called in FILES.items():
+            path = folder / (point["files"].get(name) or "")
+            if name != "requests" and called and path.is_file():
+                _write(judged.uri, f"{judged.folder}/{called}", path.read_bytes())
     _write(judged.uri, f"{judged.folder}/{store.POINT}", to_json({**point, "files": FILES}, indent=True) + b"\n")
     return left
 
@@ -158,9 +159,10 @@ def _names(judged: Judged) -> set[str]:
     }
 
 
-def _write_parts(judged: Judged, folder: Path, file: pq.ParquetFile, workers: list[int]) -> None:
+def _write_parts(judged: Judged, folder: Path, file: pq.ParquetFile, workers: list[int], seen: set[str]) -> None:
     """The parts of these workers out of the Point's table, all in one pass, some rows at a time."""
     worker_of: dict[int, int] = {}
+    waiting: dict[int, list[pa.Table]] = {worker: [] for worker in workers}
     with _told(judged.uri), contextlib.ExitStack() as opened:
         writers = {}
         for worker in workers:
@@ -170,11 +172,18 @@ def _write_parts(judged: Judged, folder: Path, file: pq.ParquetFile, workers: li
         for batch in file.iter_batches(dataset.ROWS_AT_ONCE):
             some = pa.Table.from_batches([batch])
             worker_of.update(zip(some["seq"].to_pylist(), some["worker"].to_pylist(), strict=True))
-            for worker, writer in writers.items():
-                writer.write_table(fitted(some.filter(pc.equal(some["worker"], worker)), REQUESTS))
+            for worker, tables in waiting.items():
+                tables.append(some.filter(pc.equal(some["worker"], worker)))
+                if sum(map(len, tables)) >= dataset.ROWS_AT_ONCE // WRITERS_MAX:
+                    writers[worker].write_table(fitted(pa.concat_tables(tables), REQUESTS))
+                    tables.clear()
+        for worker, tables in waiting.items():
+            if tables:
+                writers[worker].write_table(fitted(pa.concat_tables(tables), REQUESTS))
     texts = folder / store.TEXTS
     lines: dict[int, list[bytes]] = {}
     for line in texts.read_bytes().splitlines(keepends=True) if texts.exists() else ():
         lines.setdefault(worker_of[orjson.loads(line)["seq"]], []).append(line)
     for worker in workers:
-        _write_texts(judged, worker, lines.get(worker, ()))
+        if worker in lines or part_of(store.TEXTS, worker) in seen:  # one that is too long is written over
+            _write_texts(judged, worker, lines.get(worker, ()))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,9 @@ def _files(conf: Config) -> dict[str, str]:
 
 
 def remember(root: Path, asked: list[dict[str, Any]], command: str) -> None:
-    """Write the question beside the ledger."""
-    store.write_json(root / RUNS, {"command": command, "runs": asked})
+    """Write the question beside the ledger, and a name that no other command has, wherever its folder may go."""
+    name = store.folder_name(f"{'-'.join(root.resolve().parts[-2:])}-{secrets.token_hex(4)}")
+    store.write_json(root / RUNS, {"name": name, "command": command, "runs": asked})
 
 
 def begin(root: Path, asked: list[dict[str, Any]], command: str) -> None:

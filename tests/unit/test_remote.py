@@ -1,6 +1,7 @@
 """output.uri: a Point on another file system is whole or is none, whoever wrote its parts, and reads like one here."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from points import point
 from rows import health, row
 
 import loadgen
-from loadgen import compare, duty, evidence, remote, store
+from loadgen import compare, duty, evidence, publish, remote, store
+from loadgen.config import Config, Output
 from loadgen.dataset import read_json
 from loadgen.errors import StorageError
 from loadgen.rowstream import RowSender
@@ -128,7 +130,7 @@ def test_a_copy_is_read_by_our_own_tools(elsewhere: Bucket, folder: Path, tmp_pa
         assert found == {name: sorted(values) for name, values in evidence.times(mine).items()}
     assert len({one["root"] for one in theirs}) == 2
     assert len(loadgen.read(copy, "health.parquet")) == 2
-    assert read_json(copy / "one" / NAME / "point.json")["files"]["requests"] == "requests-*.parquet"
+    assert read_json(copy / "one" / NAME / "point.json")["files"]["requests"] == "requests-[0-9]*.parquet"
     assert compare.main([str(copy)]) == 0
 
 
@@ -146,7 +148,7 @@ def test_duckdb_leaves_out_what_is_not_whole(elsewhere: Bucket, folder: Path, tm
 
 
 def test_a_file_beside_the_table_is_not_read(folder: Path) -> None:
-    """What a person leaves in a Point's folder is theirs, also where it is called like a part."""
+    """What a person leaves in a Point's folder is theirs, also where it is called much like a part."""
     before = by_seq(folder)
     pq.write_table(pq.ParquetFile(folder / "requests.parquet").read(), folder / "requests-filtered.parquet")
     assert by_seq(folder) == before
@@ -189,8 +191,46 @@ def test_what_cannot_be_written_is_one_sentence(changed: Callable[[str], str], s
     assert "\n" not in str(told.value)
 
 
+def test_a_worker_of_which_the_point_has_nothing(elsewhere: Bucket, folder: Path, tmp_path: Path) -> None:
+    """Its node has rows that never came to the driver: the Point is what the driver has, there too."""
+    lost = store.RowWriter(store.stream_path(tmp_path / "lost", 2))
+    lost.append_with_texts([row(9, worker=2, point_id=NAME, text="lost")])
+    lost.close()
+    written = {worker: remote.part(judged(elsewhere), worker, folder) for worker in (0, 1)}
+    written[2] = remote.part(judged(elsewhere), 2, tmp_path / "lost")
+    assert remote.complete(judged(elsewhere), folder, written) == [2]
+    copy = there(elsewhere, tmp_path)
+    assert by_seq(copy) == by_seq(folder)
+    assert texts(copy) == texts(folder)
+
+
+def test_parts_of_many_workers(tmp_path: Path) -> None:
+    """More than one pass takes, in row groups that are no crumbs."""
+    folder, workers = store.new_folder(tmp_path / "run", "c2"), remote.WRITERS_MAX + 3
+    rows = store.RowWriter(store.stream_path(folder, 0))
+    rows.append([row(seq, worker=seq % workers, point_id=NAME) for seq in range(100 * workers)])
+    rows.close()
+    told = {**point("baseline", 2, 100.0), "files": {"requests": "requests.parquet"}}
+    store.commit_point(folder, store.requests_table(folder, None), [health(0)], told)
+    one = Bucket(f"file://{tmp_path}/elsewhere")
+    assert remote.complete(judged(one), folder, {}) == list(range(workers))
+    assert by_seq(tmp_path / "elsewhere") == by_seq(folder)
+    parts = [pq.ParquetFile(path).metadata for path in (tmp_path / "elsewhere" / HOME).glob("requests-*.parquet")]
+    assert {(part.num_rows, part.num_row_groups) for part in parts} == {(100, 1)}
+
+
 def test_a_table_that_is_broken_is_one_sentence(elsewhere: Bucket, folder: Path) -> None:
     """The Point is named, and has no commit mark there."""
     (folder / "requests.parquet").write_bytes(b"PAR1 not")
     with pytest.raises(StorageError, match=f"cannot read {folder}"):
         remote.complete(judged(elsewhere), folder, {})
+
+
+def test_a_bucket_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence after a bound of ours: a library's own may be a quarter of an hour."""
+    monkeypatch.setattr(publish, "REQUIRE_S_MAX", 0.5)
+    with bucket() as one:
+        one.holds = "_loadgen"
+        with pytest.raises(StorageError, match="no answer within"):
+            publish.require([replace(Config(), output=Output(uri=one.uri))])
+        assert one.held.is_set()
