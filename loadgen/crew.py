@@ -76,7 +76,7 @@ class Crew:
         _, left = ray.wait(self.refs, num_returns=len(self.refs), timeout=0)
         # Ray only asks them to end, which who is frozen does not hear; an answer that crosses it ends the driver.
         if left and footprint.kill(footprint.titled(WORKER_TITLE)):
-            _, left = ray.wait(left, num_returns=len(left), timeout=KILLED_S)
+            ray.wait(left, num_returns=len(left), timeout=KILLED_S)
         _cancel(left)
 
 

@@ -23,7 +23,6 @@ from loadgen.record import HEALTH, IDENTITY, REQUEST, REQUESTS, Column, Outcome
 POINT = "point.json"  # the commit mark, written last
 REQUESTS_FILE = "requests.parquet"
 HEALTH_FILE = "health.parquet"
-PART, NUMBERED = "-", "[0-9]*"  # in the name of a worker's own file, before its number; all numbers
 ROW_STREAMS, TEXT_STREAMS = "_requests_*.arrows", "_requests_*.jsonl"  # of workers, until their Point is whole
 ROWS_AT_ONCE = 10_000  # of 512 events each: 100 MB
 BATCHES_AT_ONCE = 32  # of a stream; a batch alone takes 70 kB beside its rows
@@ -162,6 +161,11 @@ def point_files(roots: Path | Sequence[Path]) -> list[Path]:
     return sorted({path for root in below for path in root.rglob(POINT)})
 
 
+def part_of(name: str, worker: int | None = None) -> str:
+    """What a worker's own part of a file is called; a pattern for those of all."""
+    return name.replace(".", f"-{'[0-9]*' if worker is None else worker}.")
+
+
 def files_of(path: Path) -> list[Path]:
     """The files that a point.json means by this path: one, or several where each worker wrote its own (output.uri)."""
     return sorted(path.parent.glob(path.name))
@@ -181,9 +185,8 @@ def request_batches(path: Path, names: Sequence[str]) -> Iterator[pa.Table]:
 
 def read_dataset(roots: Path | Sequence[Path], name: str = REQUESTS_FILE) -> pa.Table:
     """All whole Points' files called `name` below `roots` as one table; a column that a file lacks is null there."""
-    parts = name.replace(".", f"{PART}{NUMBERED}.")
     folders = [path.parent for path in point_files(roots)]
-    files = [file for at in folders for file in files_of(at / name) or files_of(at / parts)]
+    files = [file for at in folders for file in files_of(at / name) or files_of(at / part_of(name))]
     if not files:
         return table([], {REQUESTS_FILE: REQUESTS, HEALTH_FILE: HEALTH}[name])
     from pyarrow.dataset import dataset  # here: it brings pandas where that is installed, and no run reads a dataset

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from loadgen.claimed import root_of
 from loadgen.columns import columns
 from loadgen.dataset import REQUESTS_FILE, point_files, read_json, request_batches
 from loadgen.errors import ConfigError
@@ -95,8 +96,8 @@ def _check(point: Point) -> None:
 
 def _command(folder: Path) -> Path:
     """The folder of the command that measured a Point: the nearest above it with a ledger, else that of its run."""
-    above = folder.resolve().parents
-    found = next((one for one in above if (one / LEDGER).is_file()), above[0])
+    whole = folder.resolve()
+    found = root_of(whole) or whole.parent
     here = Path.cwd()
     return found.relative_to(here) if found.is_relative_to(here) else found
 

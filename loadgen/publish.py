@@ -103,7 +103,7 @@ def missing(runs: Sequence[Run], root: Path, driver: Node, stop: Stop) -> None:
         for path in point_files(run.folder):
             point = read_json(path)
             kept = point["files"]["requests"] is not None and point["verdict"]["status"] != INTERRUPTED
-            if kept and claimed.root_of(path) == root:
+            if kept and claimed.belongs(path, root):
                 stop.check()
                 judged = _judged(uri, path.parent, point, None, None)
                 if crew.complete(judged, path.parent, {}, driver, stop) is not None:
@@ -114,5 +114,7 @@ def _judged(
     uri: str, folder: Path, point: Mapping[str, Any], window_ns: tuple[int, int] | None, died_ns: int | None
 ) -> remote.Judged:
     """Points of one command lie in one folder there, by which a reader knows them: here it is that of its ledger."""
-    command = read_json((claimed.root_of(folder) or folder.parent) / RUNS)["name"]
+    root = claimed.root_of(folder)
+    assert root, f"{folder} lies below no ledger"
+    command = read_json(root / RUNS)["name"]
     return remote.Judged(uri, f"{command}/{point['point_id']}", point["verdict"]["status"], window_ns, died_ns)

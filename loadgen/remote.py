@@ -16,27 +16,23 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from loadgen import dataset, store
-from loadgen.columns import fitted, schema
+from loadgen.columns import fitted
+from loadgen.dataset import part_of
 from loadgen.errors import StorageError
 from loadgen.record import REQUESTS
 from loadgen.rowstream import to_json
 
 REACHED = "_loadgen"  # written before anything is measured: later it would be too late to hear that it may not be
 ELSEWHERE = "look at the address, its rights and the network"
-WRITERS_MAX = 16  # parts that one pass writes: what waits to be sent is held for each
 AT_ONCE = ("s3", "gcs")  # what is being written there is not seen until all of it is, and there are no folders
-
-
-def part_of(name: str, worker: int | str) -> str:
-    """What a worker's part of a file is called."""
-    return name.replace(".", f"{dataset.PART}{worker}.")
 
 
 # Of point.json there: what lies beside it.
 FILES = {
-    "requests": part_of(store.REQUESTS_FILE, dataset.NUMBERED),
+    "requests": part_of(store.REQUESTS_FILE),
     "health": store.HEALTH_FILE,
     "launch": "launch.json",
     "server_log": None,
@@ -67,8 +63,6 @@ def _told(place: str, doing: str = "write", advice: str = ELSEWHERE) -> Iterator
 
 @functools.cache
 def _place(uri: str) -> tuple[Any, str]:
-    from pyarrow import fs  # here: no run without it needs it
-
     system, path = fs.FileSystem.from_uri(uri)
     return system, path.rstrip("/")
 
@@ -107,14 +101,17 @@ def part(judged: Judged, worker: int, streams: Path) -> int:
     rows = store.requests_table(streams, judged.window_ns, worker)
     if judged.died_ns is not None:
         rows = dataset.mark_server_gone(rows, judged.died_ns)
-    rows = fitted(dataset.with_verdict(rows, judged.status), REQUESTS)
-    with _told(judged.uri):
-        system, path = _path(judged.uri, f"{judged.folder}/{part_of(store.REQUESTS_FILE, worker)}")
-        groups = {"compression": store.COMPRESSION, "row_group_size": dataset.ROWS_AT_ONCE}
-        pq.write_table(rows, path, filesystem=system, **groups)
+    _write_rows(judged, worker, dataset.with_verdict(rows, judged.status))
     if lines := list(dataset.text_lines(streams, worker)):
         _write_texts(judged, worker, lines)
     return len(rows)
+
+
+def _write_rows(judged: Judged, worker: int, rows: pa.Table) -> None:
+    with _told(judged.uri):
+        system, path = _path(judged.uri, f"{judged.folder}/{part_of(store.REQUESTS_FILE, worker)}")
+        options = {"compression": store.COMPRESSION, "row_group_size": dataset.ROWS_AT_ONCE}
+        pq.write_table(fitted(rows, REQUESTS), path, filesystem=system, **options)
 
 
 def _write_texts(judged: Judged, worker: int, lines: Iterable[bytes]) -> None:
@@ -139,8 +136,8 @@ def complete(judged: Judged, folder: Path, written: Mapping[int, int]) -> list[i
                 for worker in sorted({*rows, *written})
                 if written.get(worker) != rows[worker] or part_of(store.REQUESTS_FILE, worker) not in seen
             ]
-            for first in range(0, len(left), WRITERS_MAX):
-                _write_parts(judged, folder, file, left[first : first + WRITERS_MAX], seen)
+            if left:
+                _write_parts(judged, folder, file.read(), left, seen)
         point = dataset.read_json(folder / store.POINT)
         for name, called in FILES.items():
             path = folder / (point["files"].get(name) or "")
@@ -151,39 +148,20 @@ def complete(judged: Judged, folder: Path, written: Mapping[int, int]) -> list[i
 
 
 def _names(judged: Judged) -> set[str]:
-    from pyarrow import fs
-
     system, top = _place(judged.uri)
     return {
         one.base_name for one in system.get_file_info(fs.FileSelector(f"{top}/{judged.folder}", allow_not_found=True))
     }
 
 
-def _write_parts(judged: Judged, folder: Path, file: pq.ParquetFile, workers: list[int], seen: set[str]) -> None:
-    """The parts of these workers out of the Point's table, all in one pass, some rows at a time."""
-    worker_of: dict[int, int] = {}
-    waiting: dict[int, list[pa.Table]] = {worker: [] for worker in workers}
-    with _told(judged.uri), contextlib.ExitStack() as opened:
-        writers = {}
-        for worker in workers:
-            system, path = _path(judged.uri, f"{judged.folder}/{part_of(store.REQUESTS_FILE, worker)}")
-            options = {"filesystem": system, "compression": store.COMPRESSION}
-            writers[worker] = opened.enter_context(pq.ParquetWriter(path, schema(REQUESTS), **options))
-        for batch in file.iter_batches(dataset.ROWS_AT_ONCE):
-            some = pa.Table.from_batches([batch])
-            worker_of.update(zip(some["seq"].to_pylist(), some["worker"].to_pylist(), strict=True))
-            for worker, tables in waiting.items():
-                tables.append(some.filter(pc.equal(some["worker"], worker)))
-                if sum(map(len, tables)) >= dataset.ROWS_AT_ONCE // WRITERS_MAX:
-                    writers[worker].write_table(fitted(pa.concat_tables(tables), REQUESTS))
-                    tables.clear()
-        for worker, tables in waiting.items():
-            if tables:
-                writers[worker].write_table(fitted(pa.concat_tables(tables), REQUESTS))
+def _write_parts(judged: Judged, folder: Path, rows: pa.Table, workers: list[int], seen: set[str]) -> None:
+    """The parts of these workers out of the Point's own `rows` and texts."""
     texts = folder / store.TEXTS
-    lines: dict[int, list[bytes]] = {}
-    for line in texts.read_bytes().splitlines(keepends=True) if texts.exists() else ():
-        lines.setdefault(worker_of[orjson.loads(line)["seq"]], []).append(line)
+    lines = texts.read_bytes().splitlines(keepends=True) if texts.exists() else []
+    by_seq = {orjson.loads(line)["seq"]: line for line in lines}
     for worker in workers:
-        if worker in lines or part_of(store.TEXTS, worker) in seen:  # one that is too long is written over
-            _write_texts(judged, worker, lines.get(worker, ()))
+        mine = rows.filter(pc.equal(rows["worker"], worker))
+        _write_rows(judged, worker, mine)
+        told = [by_seq[seq] for seq in mine["seq"].to_pylist() if seq in by_seq]
+        if told or part_of(store.TEXTS, worker) in seen:  # one that is too long is written over
+            _write_texts(judged, worker, told)

@@ -199,7 +199,7 @@ def test_r08_a_driver_that_is_killed(
     """Its server on beta ends; the log that beta kept for it stays for a day, then goes with the next server there."""
     run = begin(*SMALL, "load.concurrency=6", "load.window_s=600", "cluster=ray", ADDRESS)
     _await_rows(run, three[0].seen(f"{RESULTS}/{tmp_path.name}-0/c6"))
-    (driver,) = psutil.Process(run.process.pid).children()  # the namespace's own program has no other
+    (driver,) = psutil.Process(run.process.pid).children()  # nsenter has no other child
     driver.kill()
     eventually(lambda: not three[1].processes("sglang::"), GONE_S_MAX, "the server's end")
     (kept,) = three[1].seen("/tmp").glob(f"{apart.PREFIX}*")

@@ -205,8 +205,8 @@ def test_a_worker_of_which_the_point_has_nothing(elsewhere: Bucket, folder: Path
 
 
 def test_parts_of_many_workers(tmp_path: Path) -> None:
-    """More than one pass takes, in row groups that are no crumbs."""
-    folder, workers = store.new_folder(tmp_path / "run", "c2"), remote.WRITERS_MAX + 3
+    """Each has its own rows, in a row group that is no crumb."""
+    folder, workers = store.new_folder(tmp_path / "run", "c2"), 19
     rows = store.RowWriter(store.stream_path(folder, 0))
     rows.append([row(seq, worker=seq % workers, point_id=NAME) for seq in range(100 * workers)])
     rows.close()
